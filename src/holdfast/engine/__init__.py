@@ -1,0 +1,1 @@
+"""Doing it, through ports only: Store, State, Ranks, Processes, Ledger and Clock come as arguments."""

@@ -1,0 +1,124 @@
+"""Claim the next attempt, by conditional create: the number is the fence that stops older attempts.
+
+Rule 9: every wait has a deadline and says who is missing.
+    (tests/scenario/test_takeover.py)
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..decide.takeover import Action, LastAttempt, judge
+from ..errors import AlreadyExists, NotAStore, NotFound, RunHeld
+from ..spec import names
+from ..spec.attempts import Claim, Verdict, describe
+from ..spec.ports import Clock, Processes, Store
+
+FORMAT = 1
+_LOOK_EVERY_S = 0.05
+
+
+def open_store(store: Store, clock: Clock, new_id: Callable[[], str]) -> str:
+    """Make sure that the place holds a run, or nothing yet; return the run's id.
+
+    A damaged run.json does not stop anybody: the id is rebuilt from nothing else, so it reads as "unknown".
+
+    Raises: NotAStore when the place holds something else; StoreError.
+    """
+    try:
+        return _run_id(store.read(names.RUN))
+    except NotFound:
+        pass
+    foreign = {name.split("/")[0] for name in store.list("") if not name.startswith(names.TOP_LEVEL)}
+    foreign = {name for name in foreign if not name.startswith(".run.json")}
+    if foreign:
+        raise NotAStore(store.url, foreign)
+    run_id = new_id()
+    try:
+        store.create(
+            names.RUN, [json.dumps({"format": FORMAT, "run": run_id, "created_at": clock.time()}).encode() + b"\n"]
+        )
+    except AlreadyExists:
+        return _run_id(store.read(names.RUN))
+    return run_id
+
+
+def claim(
+    store: Store, processes: Processes, clock: Clock, holder: Mapping[str, Any], tell: Callable[[str], None]
+) -> Claim:
+    """Claim the next attempt for `holder`; wait for the keeper of a dead trainer to finish its last commit.
+
+    After ten minutes the keeper is overtaken: it will find the newer claim and stop writing.
+
+    Raises: RunHeld when another live process trains the run; StoreError.
+    """
+    deadline = clock.monotonic() + 600.0
+    told: int | None = None
+    while True:
+        number, last = last_attempt(store, processes)
+        decision = judge(last)
+        if decision.action is Action.REFUSE:
+            raise RunHeld(store.url, describe(decision.holder or {}))
+        if decision.action is Action.WAIT and clock.monotonic() < deadline:
+            if told != number:
+                tell(f"waiting for the keeper of attempt {number} ({describe(decision.holder or {})}) to finish")
+                told = number
+            clock.sleep(_LOOK_EVERY_S)
+            continue
+        mine = Claim(attempt=number + 1, holder=holder, claimed_at=clock.time())
+        try:
+            store.create(names.claim(mine.attempt), [json.dumps(mine.to_json()).encode() + b"\n"])
+        except AlreadyExists:
+            continue
+        return mine
+
+
+def last_attempt(store: Store, processes: Processes) -> tuple[int, LastAttempt | None]:
+    """Tell the newest attempt's number (0 when there is none) and what is left of it. Raises: StoreError."""
+    listed = store.list(names.ATTEMPTS)
+    numbers = [n for n in map(names.attempt_of_claim, listed) if n is not None]
+    if not numbers:
+        return 0, None
+    number = max(numbers)
+    trainer = read_holder(store, names.claim(number))
+    keepers = [read_holder(store, name) for name in listed if (names.keeper_of(name) or (0, 0))[0] == number]
+    return number, LastAttempt(
+        trainer=trainer,
+        trainer_alive=processes.alive(trainer) if trainer else False,
+        keepers_alive=[holder for holder in keepers if holder and processes.alive(holder)],
+        ended=names.verdict(number) in listed,
+    )
+
+
+def announce_keeper(store: Store, attempt: int, number: int, holder: Mapping[str, Any]) -> None:
+    """Say which process is the n-th keeper of an attempt, so that the next attempt can wait for it.
+
+    Raises: StoreError.
+    """
+    store.create(
+        names.keeper(attempt, number), [json.dumps({"format": FORMAT, "holder": dict(holder)}).encode() + b"\n"]
+    )
+
+
+def record_verdict(store: Store, verdict: Verdict) -> None:
+    """Say how an attempt ended; the first word stands. Raises: StoreError other than AlreadyExists."""
+    try:
+        store.create(names.verdict(verdict.attempt), [json.dumps(verdict.to_json()).encode() + b"\n"])
+    except AlreadyExists:
+        return
+
+
+def read_holder(store: Store, name: str) -> Mapping[str, Any] | None:
+    """Read who holds a claim; None when the object is damaged: nobody can be recognised by it."""
+    try:
+        holder = json.loads(store.read(name))["holder"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return holder if isinstance(holder, dict) else None
+
+
+def _run_id(raw: bytes) -> str:
+    try:
+        return str(json.loads(raw)["run"])
+    except (ValueError, KeyError, TypeError):
+        return "unknown"

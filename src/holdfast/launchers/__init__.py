@@ -1,0 +1,1 @@
+"""Where processes start, and which of them live."""

@@ -1,0 +1,1 @@
+"""What happened, as events: kept in the store, read back for the books."""

@@ -1,0 +1,1 @@
+"""The processes that commit together: implementations of the `Ranks` port."""
