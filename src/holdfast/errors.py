@@ -136,7 +136,7 @@ class NoneUsable(Stop):
             f"{url} holds {len(refusals)} checkpoint(s) and none is usable:\n"
             + _bullets(f"{name}: {why}" for name, why in refusals)
             + "\nRestore the damaged files from a copy, or start a new run at another path. "
-            + "Nothing was changed or deleted."
+            + "No checkpoint was changed or deleted."
         )
 
 

@@ -3,7 +3,6 @@
 It ends by itself when its trainer has finished, or is gone and everything staged is written.
 """
 
-import gc
 import os
 import signal
 import socket
@@ -34,7 +33,7 @@ def main(fd: int, parent: int) -> int:
         store=store,
         digest=wiring.xxh3,
         ranks=wiring.open_ranks(),
-        ledger=wiring.open_ledger(store, time, attempt),
+        ledger=wiring.open_ledger(store, attempt),
         clock=time,
         trainer_alive=lambda: wiring.parent_lives(parent),
     )
@@ -44,7 +43,6 @@ def main(fd: int, parent: int) -> int:
         pid=os.getpid(),
         keep=Keep(**message["keep"]),
     )
-    gc.freeze()
     Keeper(ports, duty, channel).run()
     return 0
 

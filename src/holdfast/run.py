@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -73,6 +74,7 @@ class Run:
         self._cadence = cadence(may_lose, self._settings, os.environ)
         self._store = wiring.open_store(url)
         self._config = _plain_config(config)
+        self._config_yaml = _yaml(self._config)
         self._state = _loudly(lambda: TrainingState(state, allow_pickle=self._settings.allow_pickle))
         self._history = History()
         self._position = Position(step=0, micro=0, epoch=0, samples=0)
@@ -161,13 +163,16 @@ class Run:
         self._asked = "asked for by hand"
 
     def _open(self) -> Self:
-        processes = wiring.LocalProcesses()
-        holder = processes.describe(os.getpid())
         try:
-            run_id = attempts.open_store(self._store, time, lambda: uuid.uuid4().hex)
-            claim = attempts.claim(self._store, processes, time, holder, _log.info)
+            return self._claim_and_resume()
         except StoreError as error:
             raise StoreUnusable(self._store.url, str(error)) from error
+
+    def _claim_and_resume(self) -> Self:
+        processes = wiring.LocalProcesses()
+        holder = processes.describe(os.getpid())
+        run_id = attempts.open_store(self._store, time, lambda: uuid.uuid4().hex)
+        claim = attempts.claim(self._store, processes, time, holder, _log.info)
         self._attempt = claim.attempt
         self._link = KeeperLink(self._launch, self._duty(), time, _log.warning)
         self._record(AttemptStarted(at=claim.claimed_at, attempt=claim.attempt, holder=holder))
@@ -235,8 +240,8 @@ class Run:
         about = checkpoint.manifest.step
         saved = {group: about[group] for group in ("versions", "flags")}
         changed = [key for key, _, _ in config_changes.differences(stored_config, self._config)]
-        level, why = about["data"]
-        return exactness.judge(saved, self._circumstances(), (Level(level), why), changed)
+        data = (Level.from_label(about["data"]["level"]), about["data"]["why"])
+        return exactness.judge(saved, self._circumstances(), data, changed)
 
     def _circumstances(self) -> dict[str, Any]:
         version = importlib.metadata.version("holdfast")
@@ -277,13 +282,13 @@ class Run:
             **self._about,
             **dataclasses.asdict(position),
             "reason": reason,
-            "data": [int(data[0]), data[1]],
+            "data": {"level": data[0].label, "why": data[1]},
             "flags": environment.flags(self._state.compiled),
             "taken_at": time.time(),
         }
         progress = {"position": dataclasses.asdict(position), "config": self._config}
         try:
-            if self._boundary.save(position, about, progress, self._config_yaml()):
+            if self._boundary.save(position, about, progress, self._config_yaml):
                 self._asked = None
         except StoreError as error:
             _log.warning("SAVE FAILED at step %d: %s. Training goes on; the next save tries again.", self.step, error)
@@ -299,12 +304,6 @@ class Run:
 
     def _close(self, ending: Ending, detail: str) -> None:
         self._boundary.finish(ending, self.step, detail, self._settings.finish_s, _log.warning)
-
-    def _config_yaml(self) -> bytes:
-        if not self._config:
-            return b""
-        readable = encoding.pack(self._config)
-        return yaml.safe_dump(readable, sort_keys=False, allow_unicode=True).encode()
 
     def _record(self, event: Event) -> None:
         self._link.record(event)
@@ -347,6 +346,19 @@ def _plain_config(config: Any) -> dict[str, Any]:
     plain = encoding.unpack(packed)
     assert isinstance(plain, dict)
     return plain
+
+
+def _yaml(config: dict[str, Any]) -> bytes:
+    """Write the config for people, tuples and sets as lists; the exact one travels in the documents."""
+
+    def readable(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key if isinstance(key, str | int) else str(key): readable(item) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset | deque | range):
+            return [readable(item) for item in value]
+        return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+    return yaml.safe_dump(readable(config), sort_keys=False, allow_unicode=True).encode() if config else b""
 
 
 def _resume_line(attempt: int, name: str, step: int, exact: Exactness, refused: tuple[tuple[str, str], ...]) -> str:

@@ -8,7 +8,7 @@ from .errors import UsageError
 from .launchers.local import KeeperProcess, LocalProcesses, parent_lives
 from .ledger.store import StoreLedger
 from .ranks.single import SingleRank
-from .spec.ports import Clock, Ledger, Ranks, Store
+from .spec.ports import Ledger, Ranks, Store
 from .storage.digest import xxh3
 from .storage.local import LocalStore
 
@@ -42,6 +42,6 @@ def open_ranks() -> Ranks:
     return SingleRank()
 
 
-def open_ledger(store: Store, clock: Clock, attempt: int) -> Ledger:
+def open_ledger(store: Store, attempt: int) -> Ledger:
     """Choose where events go."""
-    return StoreLedger(store, clock, attempt)
+    return StoreLedger(store, attempt)

@@ -38,6 +38,15 @@ class Augmented:
         return torch.tensor([index + self.offset, *draws], dtype=torch.float64)
 
 
+class Seeded(Augmented):
+    """Samples that carry the seed of the worker that fetched them."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        info = get_worker_info()
+        assert info is not None
+        return torch.tensor([index, info.seed])
+
+
 class Announcing(Augmented):
     """Says through a semaphore that a sample was fetched."""
 
@@ -313,29 +322,28 @@ def _shift(worker: int) -> None:
     info.dataset.offset = 100  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 class TestWorkers:
     """The same with processes that fetch ahead."""
 
-    @pytest.mark.parametrize(
-        ("number", "before", "after"),
-        [(number, *pair) for number, pair in enumerate(itertools.product((0, 1, 2), (0, 1, 3)))],
-    )
-    def test_any_number(self, number: int, before: int, after: int) -> None:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("persistent", [False, True])
+    @pytest.mark.parametrize(("before", "after"), [*itertools.product((0, 1, 2), (0, 1, 3))])
+    def test_any_number(self, before: int, after: int, persistent: bool, shuffle: bool) -> None:
         """Bit by bit the same stream with any number of workers, changed between attempts, persistent or not."""
-        how = {"shuffle": number % 3 != 0, "drop_last": number % 2 == 0}
+        how = {"shuffle": shuffle, "drop_last": before + after != 2}
         first, second = (
-            {**how, "num_workers": workers, "persistent_workers": workers > 0 and number in keep}
-            for workers, keep in ((before, {3, 4, 7}), (after, {2, 4, 5, 8}))
+            loader(**how, num_workers=workers, persistent_workers=persistent and workers > 0)
+            for workers in (before, after)
         )
-        passed, state = saved_after(loader(**first), 2, epochs=number % 2)
-        rest = go(resumed(loader(**second), state), epochs=2)
-        assert same(passed + rest, go(loader(**how), epochs=2 + number % 2))
+        passed, state = saved_after(first, 2, epochs=1)
+        rest = go(resumed(second, state), epochs=2)
+        assert same(passed + rest, go(loader(**how), epochs=3))
 
     def test_running_ahead(self) -> None:
         """What workers have fetched and the loop has not been given is fetched again after a resume."""
         data = Announcing()
-        source = loader(dataset=data, num_workers=2, prefetch_factor=3, shuffle=True)
+        source = loader(dataset=data, num_workers=2, prefetch_factor=3, shuffle=True, multiprocessing_context="fork")
         batches = iter(source)
         first = next(batches)
         for _ in range(16):
@@ -364,6 +372,15 @@ class TestWorkers:
         """What worker_init_fn does to the dataset of its worker is done to the dataset that samples come from."""
         assert indices(go(loader(num_workers=1, worker_init_fn=_shift))) == list(range(100, 100 + SAMPLES))
 
+    def test_worker_seeds(self) -> None:
+        """What worker_init_fn seeds from its worker is the same after a resume, and another in another epoch."""
+        how = {"dataset": Seeded(), "num_workers": 1}
+        whole = go(loader(**how), epochs=2)
+        passed, state = saved_after(loader(**how), 1, epochs=1)
+        assert same(passed + go(resumed(loader(**how), state)), whole)
+        assert whole[0][0, 1] != whole[-1][0, 1]
+
+    @pytest.mark.slow
     def test_spawned(self) -> None:
         """Workers that start from nothing but pickles fetch the same."""
         spawned = loader(shuffle=True, num_workers=1, multiprocessing_context="spawn")

@@ -3,15 +3,17 @@
 import errno
 import os
 import resource
-import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from holdfast.errors import AccessDenied, AlreadyExists, NoSpace, NotFound, StoreError, Unavailable
-from holdfast.storage.disk import PosixDisk
+from holdfast.storage.disk import Disk, PosixDisk
 from holdfast.storage.local import LocalStore
 from holdfast.testing.disk import LossyDisk, Survival
 
@@ -128,20 +130,33 @@ def test_without_hard_links_the_file_is_renamed(reason: int) -> None:
     assert files_below(disk, FOLDER) == {"model", "model.neighbour"}
 
 
+class MeetingDisk:
+    """A disk without hard links on which two threads that both look whether a name is free wait for each other."""
+
+    def __init__(self) -> None:
+        self._disk = LossyDisk(hard_links=False)
+        self._meeting = threading.Barrier(2)
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        return cast("Callable[..., Any]", getattr(self._disk, operation))
+
+    def size(self, path: Path) -> int:
+        """Look; then wait a moment for a second thread to have looked as well, which must be impossible."""
+        try:
+            return self._disk.size(path)
+        finally:
+            with suppress(threading.BrokenBarrierError):
+                self._meeting.wait(timeout=0.1)
+
+
 def test_threads_exclude_each_other_even_without_hard_links() -> None:
     """Looking whether a name is free and renaming to it is one step for the threads of a store."""
-    store = LocalStore(ROOT, LossyDisk(hard_links=False))
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # threads change places at almost every line
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            for number in range(20):
-                racers = [pool.submit(store.create, f"{NAME}-{number}", [bytes([racer])]) for racer in range(8)]
-                winners = [racer for racer, future in enumerate(racers) if future.exception(60) is None]
-                assert len(winners) == 1
-                assert store.read(f"{NAME}-{number}") == bytes(winners)
-    finally:
-        sys.setswitchinterval(usual)
+    store = LocalStore(ROOT, cast("Disk", MeetingDisk()))
+    with ThreadPoolExecutor(2) as pool:
+        racers = [pool.submit(store.create, NAME, [content]) for content in (b"first", b"second")]
+        errors = [racer.exception(timeout=60) for racer in racers]
+    assert [type(error) for error in errors if error is not None] == [AlreadyExists]
+    assert store.read(NAME) == (b"first" if errors[0] is None else b"second")
 
 
 def test_remains_of_a_process_with_the_same_id_are_stepped_over() -> None:

@@ -139,6 +139,23 @@ class TestKeyed:
         assert (keyed.__getitems__(keys), global_draws()) == first
         assert keyed.__getitems__(keys[::-1])[0][1:] != first[0][0][1:]
 
+    def test_collating_does_not_know_what_samples_drew(self) -> None:
+        """A dataset that draws only for samples it has not cached leaves the same randomness to collate_fn."""
+
+        class Cached(Drawing):
+            cached = False
+
+            def __getitem__(self, index: int) -> tuple[Any, ...]:
+                return (index,) if self.cached else super().__getitem__(index)
+
+        dataset = Cached()
+        keyed, keys = KeyedDataset(dataset, seed=3), [Key(0, 4, 0), Key(0, 2, 0)]
+        keyed.__getitems__(keys)
+        expected = global_draws()
+        dataset.cached = True
+        keyed.__getitems__(keys)
+        assert global_draws() == expected
+
     def test_samples_do_not_know_their_batch(self) -> None:
         """A sample is the same alone, in another batch, and in another place of it."""
         keyed = KeyedDataset(Drawing(), seed=3)
@@ -160,7 +177,6 @@ class TestKeyed:
         seed_global(bytes(16))
         expected = global_draws()
         seed_global(bytes(16))
-        with pytest.raises(ZeroDivisionError), untouched_rng():
-            global_draws()
-            _ = 1 / 0
+        with pytest.raises(UsageError), untouched_rng():
+            index_text((global_draws(), object()))
         assert global_draws() == expected

@@ -23,6 +23,11 @@ class Level(IntEnum):
         """The name that people see."""
         return self.name.lower().replace("_", " ") if self is not Level.BIT_EXACT else "bit-exact"
 
+    @classmethod
+    def from_label(cls, label: str) -> "Level":
+        """Read the name back. Raises: KeyError."""
+        return {level.label: level for level in cls}[label]
+
 
 @dataclass(frozen=True, slots=True)
 class Exactness:

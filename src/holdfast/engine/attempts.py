@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..decide.takeover import Action, LastAttempt, judge
-from ..errors import AlreadyExists, NotAStore, NotFound, RunHeld
+from ..errors import AlreadyExists, NewerFormat, NotAStore, NotFound, RunHeld
 from ..spec import names
 from ..spec.attempts import Claim, Verdict, describe
 from ..spec.ports import Clock, Processes, Store
@@ -21,14 +21,14 @@ _LOOK_EVERY_S = 0.05
 def open_store(store: Store, clock: Clock, new_id: Callable[[], str]) -> str:
     """Make sure that the place holds a run, or nothing yet; return the run's id.
 
-    A damaged run.json does not stop anybody: the id is rebuilt from nothing else, so it reads as "unknown".
+    A damaged run.json stops nobody, since nothing depends on it: the id then reads as "unknown".
 
-    Raises: NotAStore when the place holds something else; StoreError.
+    Raises: NotAStore when the place holds something else; NewerFormat; StoreError.
     """
     try:
         return _run_id(store.read(names.RUN))
     except NotFound:
-        pass
+        pass  # a new run, or no run at all
     foreign = {name.split("/")[0] for name in store.list("") if not name.startswith(names.TOP_LEVEL)}
     foreign = {name for name in foreign if not name.startswith(".run.json")}
     if foreign:
@@ -119,6 +119,10 @@ def read_holder(store: Store, name: str) -> Mapping[str, Any] | None:
 
 def _run_id(raw: bytes) -> str:
     try:
-        return str(json.loads(raw)["run"])
+        described = json.loads(raw)
+        run_id, version = str(described["run"]), int(described["format"])
     except (ValueError, KeyError, TypeError):
         return "unknown"
+    if version > FORMAT:
+        raise NewerFormat(names.RUN, version, FORMAT)
+    return run_id

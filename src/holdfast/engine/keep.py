@@ -39,6 +39,7 @@ from .history import metric_at
 from .prune import Rules, discard, prune
 
 _LOOK_EVERY_S = 0.1
+_FLUSH_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class Keeper:
         self._newest: CheckpointId | None = None
         self._refused: frozenset[CheckpointId] = frozenset()
         self._superseded = False
+        self._flushed_at = ports.clock.monotonic()
 
     def run(self) -> None:
         """Listen until the end of the attempt. Raises nothing the trainer could not be told."""
@@ -100,6 +102,7 @@ class Keeper:
                 if message["kind"] == "finish":
                     return message
                 self._take(message, fds)
+            self._flush_ledger()
             if not messages and not self._ports.trainer_alive():
                 return {"ending": "killed", "step": None, "detail": "the process vanished without a word"}
         raise SystemExit("the writer thread died")  # its traceback is on stderr; the trainer starts another keeper
@@ -222,6 +225,12 @@ class Keeper:
             except StoreError as error:
                 self._tell({"kind": "warning", "text": f"the verdict of this attempt could not be written: {error}"})
         self._tell({"kind": "finished"})
+
+    def _flush_ledger(self) -> None:
+        now = self._ports.clock.monotonic()
+        if now - self._flushed_at >= _FLUSH_EVERY_S:
+            self._flushed_at = now
+            self._ports.ledger.flush()
 
     def _record(self, event: Event) -> None:
         self._ports.ledger.record(event)

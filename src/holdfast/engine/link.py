@@ -58,6 +58,7 @@ class KeeperLink:
         self._outcomes: list[Outcome] = []
         self._finish: dict[str, Any] | None = None
         self._finished = False
+        self._superseded = False
         self._refused: list[str] = []
         self._attempt = int(duty["attempt"])
         self._start()
@@ -99,15 +100,9 @@ class KeeperLink:
 
         Raises: Superseded, KeeperFailed.
         """
-        try:
-            for message, _ in self._channel.receive(timeout_s):
-                self._take(message)
-            status = self._child.poll()
-            if status is not None and not self._finished:
-                self._replace(status)
-        except ChannelClosed:
-            if not self._finished:
-                self._replace(self._child.wait(10.0))
+        self._listen(timeout_s)
+        if self._superseded and self._finish is None:
+            raise Superseded(self._attempt, self._attempt + 1)
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -116,6 +111,7 @@ class KeeperLink:
 
         Raises: KeeperFailed naming what is still unwritten when the deadline passes; Superseded.
         """
+        already_told = self._superseded
         self._finish = {"kind": "finish", "ending": ending, "step": step, "detail": detail}
         self._send(self._finish)
         began = self._clock.monotonic()
@@ -130,7 +126,10 @@ class KeeperLink:
             if now - told > 5.0 and waiting:
                 self._tell(f"waiting for the keeper (process {self.pid}) to write {waiting}")
                 told = now
-        return outcomes + self.close()
+        outcomes += self.close()
+        if self._superseded and not already_told:
+            raise Superseded(self._attempt, self._attempt + 1)
+        return outcomes
 
     def close(self) -> list[Outcome]:
         """Let go of the connection and the memory. Returns outcomes nobody has taken yet."""
@@ -142,6 +141,17 @@ class KeeperLink:
             self._child.wait(10.0)
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def _listen(self, timeout_s: float) -> None:
+        try:
+            for message, _ in self._channel.receive(timeout_s):
+                self._take(message)
+            status = self._child.poll()
+            if status is not None and not self._finished:
+                self._replace(status)
+        except ChannelClosed:
+            if not self._finished:
+                self._replace(self._child.wait(10.0))
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -174,8 +184,7 @@ class KeeperLink:
     def _take(self, message: dict[str, Any]) -> None:
         if message["kind"] == "done":
             self._unconfirmed.pop(message["slot"], None)
-            if message["superseded"]:
-                raise Superseded(self._attempt, self._attempt + 1)
+            self._superseded = self._superseded or message["superseded"]
             self._outcomes.append(Outcome(message["checkpoint"], message["why"], message["durable_s"]))
             self._deaths = 0
         elif message["kind"] == "warning":

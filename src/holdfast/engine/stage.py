@@ -102,9 +102,9 @@ class Stager:
 
     def _buffer(self, slot: int, nbytes: int) -> StagingBuffer:
         if self._warming is not None:
-            warm, self._warming = self._warming.result(), None
-            for number, buffer in enumerate(warm):
-                self._register(number, buffer)
+            warming, self._warming = self._warming, None
+            for number, warm in enumerate(warming.result()):
+                self._register(number, warm)
         if slot not in self._buffers or self._buffers[slot].nbytes < nbytes:
             self._register(slot, StagingBuffer.allocate(nbytes + nbytes // 16 + _SLACK_BYTES))
         return self._buffers[slot]

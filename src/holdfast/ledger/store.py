@@ -13,51 +13,44 @@ from collections.abc import Iterator
 from ..errors import AlreadyExists, NotFound, StoreError
 from ..spec import names
 from ..spec.events import Event, from_json, to_json
-from ..spec.ports import Clock, Store
+from ..spec.ports import Store
 
-_FLUSH_EVERY_S = 2.0
+_NUMBERS_TRIED = 10_000
+"""An earlier keeper of the same attempt may have used some numbers."""
 
 
 class StoreLedger:
-    """Collects events and writes them a segment at a time, at most every two seconds; the first one at once."""
+    """Collects events; each flush writes what has come since as one segment."""
 
-    def __init__(self, store: Store, clock: Clock, attempt: int) -> None:
+    def __init__(self, store: Store, attempt: int) -> None:
         self._store = store
-        self._clock = clock
         self._attempt = attempt
         self._lock = threading.Lock()
         self._pending: list[bytes] = []
         self._number = 0
-        self._flushed_at = float("-inf")
 
     def record(self, event: Event) -> None:
-        """Take one event; write the segment when the last one is old enough."""
+        """Take one event."""
         line = json.dumps(to_json(event), separators=(",", ":")).encode() + b"\n"
         with self._lock:
             self._pending.append(line)
-            if self._clock.monotonic() - self._flushed_at >= _FLUSH_EVERY_S:
-                self._write()
 
     def flush(self) -> None:
         """Write what is pending. A store that fails keeps it pending; nothing is raised."""
         with self._lock:
-            self._write()
-
-    def _write(self) -> None:
-        self._flushed_at = self._clock.monotonic()
-        if not self._pending:
-            return
-        for _ in range(1000):  # an earlier keeper of this attempt may have used some numbers
+            lines, self._pending = self._pending, []
+        for _ in range(_NUMBERS_TRIED if lines else 0):
             self._number += 1
             try:
-                self._store.create(names.ledger_segment(self._attempt, self._number), self._pending)
+                self._store.create(names.ledger_segment(self._attempt, self._number), lines)
             except AlreadyExists:
                 continue
             except StoreError:
                 self._number -= 1
-                return
-            self._pending = []
+                break
             return
+        with self._lock:
+            self._pending = lines + self._pending
 
 
 def read(store: Store) -> Iterator[Event]:

@@ -1,7 +1,6 @@
 """A source of batches that is not Holdfast's: which way it gets back to a position, and how exact that is."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -45,7 +44,8 @@ class ForeignFeed:
         self.consumed = 0
         self._samples_before = 0
         self._live: Iterator[Any] | None = None
-        self._restored = False  # the source was given back its state, and has not yielded since
+        self._loaded: Any = None
+        self._restored = False  # the source was given back the state `_loaded`, and has not yielded since
         self._ended = False  # ... and that state is the end of an epoch
 
     @property
@@ -67,7 +67,7 @@ class ForeignFeed:
             "consumed": self.consumed,
             "samples": self.samples,
             "ended": bool(self.last),
-            "loader": self._source_state() if self._way is Way.STATE else None,
+            "loader": self._source_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -80,8 +80,9 @@ class ForeignFeed:
         self._samples_before = state["samples"] - _samples_in(self._source, self.consumed)
         self._live, self._restored, self._ended = None, self._way is Way.STATE, state["ended"]
         self.note = ""
+        self._loaded = state["loader"]
         if self._way is Way.STATE:
-            self._source.load_state_dict(state["loader"])
+            self._source.load_state_dict(self._loaded)
 
     def __iter__(self) -> Iterator[Any]:
         """Go on with the current epoch; when exhausted, the next one has begun."""
@@ -89,17 +90,17 @@ class ForeignFeed:
             self._live = self._begin()
         return self._rest(self._live)
 
+    def _source_state(self) -> Any:
+        if self._way is not Way.STATE:
+            return None
+        # Not every source can tell a position that it was given and has not begun to use.
+        return self._loaded if self._restored else self._source.state_dict()
+
     def _shape(self) -> dict[str, Any]:
         """What must not change between saving and restoring, because positions are counted in batches."""
         keep = ("batch_size", "num_workers") if self._way is Way.STATE else ("batch_size",)
         shape = {name: getattr(self._source, name, None) for name in keep}
         return {"way": self._way.value, "samples_per_epoch": _samples_per_epoch(self._source), **shape}
-
-    def _source_state(self) -> Any:
-        # Torchdata builds its restored iterator when asked for its state, or by `iter`, and draws a seed for it. Those
-        # draws do not belong to the training; `iter` then finds the iterator ready and draws no more.
-        with untouched_rng() if self._restored else nullcontext():
-            return self._source.state_dict()
 
     def _begin(self) -> Iterator[Any]:
         if self._ended:
@@ -107,7 +108,9 @@ class ForeignFeed:
         self._tell_epoch()
         with untouched_rng():
             if self._restored:
-                self._source_state()
+                # Torchdata builds its restored iterator when asked for its state, or by `iter`, and draws a seed for
+                # it. That draw does not belong to the training; `iter` then finds the iterator ready.
+                self._source.state_dict()
             if self.consumed:
                 return self._return()
         return iter(self._source)
@@ -144,7 +147,7 @@ class ForeignFeed:
                 continue
             if batch is _END:
                 break
-            self._restored = False
+            self._restored, self._loaded = False, None
             self.consumed += 1
             yield batch
         self._samples_before = self.samples

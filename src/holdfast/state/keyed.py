@@ -85,9 +85,9 @@ def untouched_rng() -> Iterator[None]:
 class KeyedDataset:
     """Fetches samples of a dataset by key, seeding the global generators first.
 
-    A batch ends with the generators seeded from all its keys, so that `collate_fn`, which runs next in the same
-    process, may draw too. A dataset with `__getitems__` fetches a whole batch from that one seed: it decides itself
-    in which order it draws, so its randomness depends on how the epoch is cut into batches.
+    A batch leaves the generators seeded from all its keys, so that `collate_fn`, which runs next in the same process,
+    may draw too, however much each sample drew. A dataset with `__getitems__` fetches a whole batch from that one seed:
+    it decides itself in which order it draws, so its randomness depends on how the epoch is cut into batches.
 
     To worker_init_fn, which finds this object as `get_worker_info().dataset`, it looks like the dataset: attributes
     are read from it and written to it.

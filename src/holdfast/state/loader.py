@@ -69,7 +69,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
         self._turn = object()
         self._order: Order | None = None
         torch_options = {name: value for name, value in options.items() if name not in _REFUSED}
-        # Torch draws a seed for its workers at every iter(): from a generator of our own, not from the training's.
+        # Torch draws a seed for its workers at every iter(): from a generator of our own, not from the global one.
         torch_options["generator"] = torch.Generator()
         super().__init__(
             dataset,
@@ -119,8 +119,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is
             return self._rest(iter(()), turn)
         self._plan.begin(self._order_of(self._epoch), self._cursor, self.batch_size or 1, batches)
         self.generator.manual_seed(seed_number(self.seed, self._epoch, "workers"))
-        with untouched_rng():
-            return self._rest(iter(self._fetching), turn)
+        return self._rest(iter(self._fetching), turn)
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was yielded last, as plain data."""

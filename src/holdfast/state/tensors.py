@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from ..errors import UsageError
 from ..spec.encoding import Unstorable
 from ..spec.leaves import ITEM_BYTES, Leaf
 
@@ -69,7 +70,7 @@ class Collector:
 def unpacker(leaf: Callable[[str], torch.Tensor], *, allow_pickle: bool) -> Callable[[str, Any], Any]:
     """Make the handler that turns tags in documents back into tensors, arrays and torch's own values.
 
-    Raises (when called): ValueError for an unknown tag, or a pickle that is not allowed.
+    Raises (when called): UsageError for an unknown tag, or a pickle that is not allowed.
     """
 
     def foreign(tag: str, body: Any) -> Any:
@@ -87,7 +88,9 @@ def unpacker(leaf: Callable[[str], torch.Tensor], *, allow_pickle: bool) -> Call
             return torch.device(body)
         if tag == "$pickle" and allow_pickle:
             return pickle.loads(bytes.fromhex(body))
-        raise ValueError(f"the checkpoint holds a {tag!r}, which this run does not allow or know")
+        if tag == "$pickle":
+            raise UsageError("it holds a pickle, which can run any code; if you trust it, set Settings(allow_pickle=True)")
+        raise UsageError(f"it holds a {tag!r}, which this Holdfast does not know; upgrade it")
 
     return foreign
 
