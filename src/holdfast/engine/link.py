@@ -139,6 +139,7 @@ class KeeperLink:
         self._buffers.clear()
         if self._finished:
             self._child.wait(10.0)
+        self._child.close()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -167,6 +168,7 @@ class KeeperLink:
         pid, how = self._child.pid, _how(status)
         why = f"{how}{self._child.last_words()}"
         self._channel.close()
+        self._child.close()
         self._deaths += 1
         if self._deaths >= _DEATHS_IN_A_ROW:
             raise KeeperFailed(f"the keeper died {self._deaths} times in a row; the last one (process {pid}) {why}")

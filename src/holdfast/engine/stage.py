@@ -104,7 +104,10 @@ class Stager:
         if self._warming is not None:
             warming, self._warming = self._warming, None
             for number, warm in enumerate(warming.result()):
-                self._register(number, warm)
+                if number in self._buffers:
+                    warm.close()  # a save came first, and its snapshot may be waiting in the slot's memory
+                else:
+                    self._register(number, warm)
         if slot not in self._buffers or self._buffers[slot].nbytes < nbytes:
             self._register(slot, StagingBuffer.allocate(nbytes + nbytes // 16 + _SLACK_BYTES))
         return self._buffers[slot]

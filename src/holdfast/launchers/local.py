@@ -72,6 +72,10 @@ class KeeperProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def close(self) -> None:
+        """Let go of its standard error; the process goes on if it still lives."""
+        self._stderr.close()
+
     def last_words(self) -> str:
         """The end of what it wrote to its standard error."""
         size = self._stderr.seek(0, os.SEEK_END)

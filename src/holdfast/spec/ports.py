@@ -185,6 +185,10 @@ class Child(Protocol):
         """Like `poll`, after waiting at most so long."""
         ...
 
+    def close(self) -> None:
+        """Let go of what this process holds for it; it goes on if it still lives."""
+        ...
+
     def last_words(self) -> str:
         """What it wrote to its standard error before it died, shortened, with a leading separator; or nothing."""
         ...

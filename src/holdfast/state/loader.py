@@ -26,7 +26,7 @@ _REFUSED = {
 }
 
 
-class DataLoader(torch.utils.data.DataLoader):  # type: ignore[misc]  # torch is not followed by mypy
+class DataLoader(torch.utils.data.DataLoader):
     """A torch DataLoader that continues exactly where a checkpoint left it, in mid-epoch and with any workers.
 
     `iter(loader)` is the rest of the current epoch; when it is exhausted, the next epoch has begun. Breaking out of a
