@@ -1,0 +1,1 @@
+"""Real processes and real kills: the promises, attacked from outside."""

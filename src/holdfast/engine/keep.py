@@ -142,7 +142,9 @@ class Keeper:
         now = self._ports.clock.time()
         if why:
             self._record(WriteFailed(at=now, checkpoint=name, step=snapshot.checkpoint.step, why=why))
-            self._clear_away(snapshot.checkpoint)
+            if not self._superseded:  # the newer attempt may be finishing this very commit
+                self._clear_away(snapshot.checkpoint)
+        metrics = _blob(snapshot, memory, names.METRICS)  # once told, the trainer may fill the slot again
         self._tell(
             {
                 "kind": "done",
@@ -154,7 +156,7 @@ class Keeper:
             }
         )
         if not why:
-            self._prune(_blob(snapshot, memory, names.METRICS))
+            self._prune(metrics)
 
     def _write_and_commit(self, snapshot: Snapshot, memory: memoryview) -> None:
         ports, checkpoint = self._ports, snapshot.checkpoint

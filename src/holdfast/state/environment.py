@@ -57,7 +57,6 @@ def code_revision() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=_GIT_DEADLINE_S, check=True
-    )
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]  # `status` must not lock out the user's git
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_DEADLINE_S, check=True)
     return done.stdout.strip()

@@ -22,7 +22,7 @@ def permutation(seed: int, epoch: int, samples: int) -> Any:
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch]))).permutation(samples)
 
 
-class Shuffle(torch.utils.data.Sampler):  # type: ignore[misc]  # torch is not followed by mypy
+class Shuffle(torch.utils.data.Sampler):
     """Yields the permutation of an epoch; what `DataLoader.sampler` is when `shuffle=True`."""
 
     def __init__(self, samples: int, seed: int) -> None:
