@@ -169,6 +169,7 @@ class Run:
             raise StoreUnusable(self._store.url, str(error)) from error
 
     def _claim_and_resume(self) -> Self:
+        self._state.capture()  # what cannot be stored is found now, not at the first save
         processes = wiring.LocalProcesses()
         holder = processes.describe(os.getpid())
         run_id = attempts.open_store(self._store, time, lambda: uuid.uuid4().hex)
@@ -179,18 +180,22 @@ class Run:
         stager = Stager(self._link, wiring.open_ranks(), time, self._settings.slots)
         try:
             parent = self._resume()
-        except (Stop, StoreError) as error:
-            self._link.finish("stopped", 0, str(error), self._settings.finish_s)
+        except BaseException as error:
+            ending, detail = _describe(error)
+            self._link.finish(ending, 0, detail, self._settings.finish_s)
             raise
         self._boundary = Boundary(self._state, self._history, self._link, stager, time)
-        self._boundary.begin(claim.attempt, self.step, parent)
+        self._boundary.begin(claim.attempt, self._position, parent)
         self._about = {"run": run_id, "code": environment.code_revision(), **self._circumstances()}
         return self
 
     def _launch(self, number: int, sock: socket.socket) -> wiring.KeeperProcess:
         child = wiring.KeeperProcess(sock)
         holder = wiring.LocalProcesses().describe(child.pid)
-        attempts.announce_keeper(self._store, self._attempt, number, holder)
+        try:
+            attempts.announce_keeper(self._store, self._attempt, number, holder)
+        except StoreError as error:
+            _log.warning("a later attempt will not wait for the keeper (process %d): %s", child.pid, error)
         return child
 
     def _duty(self) -> dict[str, Any]:

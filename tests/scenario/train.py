@@ -86,7 +86,14 @@ def main(args: argparse.Namespace) -> None:
                 if args.every_batches and loader.batches % args.every_batches == 0:
                     run.save()
                 drawn = [random.random(), float(np.random.rand()), torch.rand(()).item()]
-                say(batch=loader.seen, epoch=epoch, step=run.step, loss=loss.item(), samples=indices.tolist(), drew=drawn)
+                say(
+                    batch=loader.seen,
+                    epoch=epoch,
+                    step=run.step,
+                    loss=loss.item(),
+                    samples=indices.tolist(),
+                    drew=drawn,
+                )
                 time.sleep(args.pace)
             validation = (model(torch.ones(4, 8)).sum() + random.random()).item()
             scheduler.step()

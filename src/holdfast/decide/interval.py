@@ -15,10 +15,15 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What is known at a step boundary. Steps and seconds count from the last save, or from the start."""
+    """What is known at a step boundary."""
 
-    steps_since: int
+    step: int
+    saved_step: int
+    """The step of the last save, or the one this attempt began with."""
+    in_accumulation: bool = False
+    """Between two micro-batches: times may be due here, steps may not."""
     seconds_since: float
+    """Seconds since the last save, or since the start."""
     durable_s: float
     """Measured time from a snapshot to its commit; 0 when none was measured yet."""
     asked: str | None = None
@@ -37,15 +42,20 @@ def due(cadence: Cadence, history: History) -> Decision:
     """Decide at a step boundary."""
     if history.asked is not None:
         return Decision(True, history.asked)
-    if history.steps_since == 0:
+    if history.step == history.saved_step and not history.in_accumulation:
         return Decision(False, "no step since the last save")
-    if cadence.every_steps is not None and history.steps_since >= cadence.every_steps:
+    if not history.in_accumulation and _passed_a_multiple(cadence.every_steps, history):
         return Decision(True, f"every {cadence.every_steps} steps")
     if cadence.every_s is not None and history.seconds_since >= cadence.every_s:
         return Decision(True, f"every {cadence.every_s:g} s")
     if cadence.may_lose_s is not None and history.seconds_since >= interval(cadence.may_lose_s, history.durable_s):
         return Decision(True, f"may lose {cadence.may_lose_s:g} s")
     return Decision(False, "nothing due")
+
+
+def _passed_a_multiple(every_steps: int | None, history: History) -> bool:
+    """Multiples, so that a save that had to wait for a buffer does not shift all later ones."""
+    return every_steps is not None and history.step // every_steps > history.saved_step // every_steps
 
 
 def interval(may_lose_s: float, durable_s: float) -> float:

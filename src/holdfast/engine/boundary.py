@@ -49,10 +49,11 @@ class Boundary:
         self.parent: str | None = None
         """The checkpoint this attempt resumed from, then the last one it committed."""
 
-    def begin(self, attempt: int, step: int, parent: str | None) -> None:
-        """Count from here: the resumed step, or 0."""
+    def begin(self, attempt: int, position: Position, parent: str | None) -> None:
+        """Count from here: the position that `parent` holds already, or the very start."""
         self._name = CheckpointId(attempt=attempt, step=-1)
-        self._saved_step = step
+        self._saved_step = position.step
+        self._last = None if parent is None else (position, self._history.revision)
         self.parent = parent
 
     def hear(self, tell: Callable[[str], None]) -> None:
@@ -62,12 +63,12 @@ class Boundary:
 
     def decide(self, cadence: Cadence, position: Position, asked: str | None) -> Decision:
         """Decide whether to save here."""
-        in_accumulation = position.micro > 0
-        since = position.step - self._saved_step
         return due(
-            replace(cadence, every_steps=None) if in_accumulation else cadence,
+            cadence,
             Passed(
-                steps_since=max(since, 1) if in_accumulation else since,
+                step=position.step,
+                saved_step=self._saved_step,
+                in_accumulation=position.micro > 0,
                 seconds_since=self._clock.monotonic() - self._saved_at,
                 durable_s=self._durable_s,
                 asked=asked,

@@ -10,6 +10,10 @@ import os
 
 from ..errors import Unavailable
 
+_MADV_POPULATE_WRITE = 23
+"""From linux/mman.h; not named in the mmap module."""
+_PIECE_BYTES = 4 << 20
+
 
 class StagingBuffer:
     """Shared memory of a fixed size, allocated and touched once, then reused for every save."""
@@ -17,7 +21,7 @@ class StagingBuffer:
     def __init__(self, fd: int, nbytes: int) -> None:
         self.fd = fd
         self.nbytes = nbytes
-        self._map = mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._map = mmap.mmap(fd, nbytes)
         self.memory = memoryview(self._map)
 
     @classmethod
@@ -29,10 +33,20 @@ class StagingBuffer:
         fd = os.memfd_create("holdfast-staging", os.MFD_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, nbytes)
-            return cls(fd, nbytes)
+            buffer = cls(fd, nbytes)
         except OSError as error:
             os.close(fd)
             raise Unavailable(f"a staging buffer of {nbytes >> 20} MiB", error.strerror or str(error)) from error
+        buffer._touch()
+        return buffer
+
+    def _touch(self) -> None:
+        """Map every page for writing now, a piece at a time: madvise holds the interpreter's lock meanwhile."""
+        for start in range(0, self.nbytes, _PIECE_BYTES):
+            try:
+                self._map.madvise(_MADV_POPULATE_WRITE, start, min(_PIECE_BYTES, self.nbytes - start))
+            except OSError:
+                return  # a kernel before 5.14: the first copy meets the page faults instead
 
     def close(self) -> None:
         """Let go of the memory, as far as this process is concerned."""

@@ -31,33 +31,38 @@ class Channel:
         self._received = bytearray()
         self._descriptors: deque[int] = deque()
         self._ended = False
+        self._cut = False
+        """A message was sent in part: whatever followed would be taken for the rest of it."""
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Send one message. Raises: ChannelClosed, also when the other side takes nothing for the deadline."""
         text = json.dumps({**message, "fds": len(fds)}, allow_nan=False).encode()
         frame = len(text).to_bytes(4, "little") + text
-        try:
-            with self._sending:
+        with self._sending:
+            if self._cut:
+                raise ChannelClosed("an earlier message could not be sent whole")
+            try:
                 sent = socket.send_fds(self._sock, [frame], fds) if fds else 0
                 self._sock.sendall(memoryview(frame)[sent:])
-        except OSError as error:
-            raise ChannelClosed(str(error)) from error
+            except OSError as error:
+                self._cut = True
+                raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float, most: int | None = None) -> list[tuple[dict[str, Any], list[int]]]:
         """Return what has arrived as (message, descriptors), after waiting at most `timeout_s` for the first bytes.
 
         With `most`, later messages stay for the next call.
 
-        Raises: ChannelClosed once the other side is gone and everything was delivered.
+        Raises: ChannelClosed once the other side is gone, or took a message only in part, and everything was delivered.
         """
         if left_over := self._frames(most):
             return left_over
-        timeout_ms = max(0, round(timeout_s * 1000))
+        timeout_ms = 0 if self._cut else max(0, round(timeout_s * 1000))
         while not self._ended and self._poll.poll(timeout_ms):
             timeout_ms = 0
             self._read()
         messages = self._frames(most)
-        if self._ended and not messages:
+        if (self._ended or self._cut) and not messages:
             raise ChannelClosed("the other process closed its end")
         return messages
 

@@ -32,8 +32,7 @@ class Checkpoint:
     @property
     def nbytes(self) -> int:
         """Bytes of the files this checkpoint wrote itself, manifests excluded."""
-        parts = sum(part.nbytes for rank in self.ranks for part in rank.parts.values())
-        return parts + sum(blob.nbytes for rank in self.ranks for blob in rank.blobs.values())
+        return sum(rank.own_bytes for rank in self.ranks)
 
 
 def committed(store: Store) -> list[CheckpointId]:

@@ -7,7 +7,7 @@ Rule 9: every wait has a deadline and says who is missing.
 """
 
 from ..decide.commit import Action, judge
-from ..errors import AlreadyExists, Corrupt, NotFound, Superseded, Unavailable
+from ..errors import AlreadyExists, Corrupt, NewerFormat, NotFound, Superseded, Unavailable
 from ..spec import names
 from ..spec.manifest import Manifest, RankManifest
 from ..spec.names import CheckpointId
@@ -38,7 +38,7 @@ def commit(store: Store, digest: Digest, clock: Clock, checkpoint: CheckpointId,
 
 
 def finish(store: Store, digest: Digest, checkpoint: CheckpointId) -> Manifest | None:
-    """Finish a commit that its attempt did not live to make; None when a rank's manifest is missing or damaged.
+    """Finish a commit that its attempt did not live to make; None when a rank's manifest is missing or unreadable.
 
     The caller has claimed a newer attempt, so nobody else is writing this checkpoint.
     """
@@ -47,7 +47,7 @@ def finish(store: Store, digest: Digest, checkpoint: CheckpointId) -> Manifest |
         if first is None:
             return None
         present = _present(store, digest, checkpoint, first[0].world_size)
-    except Corrupt:
+    except (Corrupt, NewerFormat):  # not committed, so nobody has to be able to read it
         return None
     decision = judge({rank: manifest for rank, (manifest, _) in present.items()}, first[0].world_size, None)
     return _publish(store, digest, present) if decision.action is Action.PUBLISH else None

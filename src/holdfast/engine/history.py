@@ -76,6 +76,7 @@ class History:
         new = [name for name in cells if name not in self._columns]
         if new:
             self._columns += new
+            self._closed = [[*row, *[""] * len(new)] for row in self._closed]
             self._buffer = _csv([["step", *self._columns], *self._closed])
 
     def _row(self, cells: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The keeper's loop: hold snapshots, write and commit them, prune, record, outlive the trainer.
 
-Rule 7: losing the ledger never loses a checkpoint.
+Rule 7: losing the ledger never loses a checkpoint; losing the dashboard loses nothing.
     (tests/unit/test_keep.py)
 
 One thread listens to the trainer, one writes. The trainer's death is an ordinary message: what was staged is written
@@ -28,6 +28,7 @@ from ..spec.events import (
     Written,
     from_json,
 )
+from ..spec.manifest import RankManifest
 from ..spec.names import CheckpointId
 from ..spec.ports import Clock, Digest, Ledger, Ranks, Store
 from ..spec.snapshot import Snapshot
@@ -35,6 +36,7 @@ from . import commit, write
 from .attempts import record_verdict
 from .buffers import StagingBuffer
 from .channel import Channel, ChannelClosed
+from .checkpoint import committed, open_checkpoint
 from .history import metric_at
 from .prune import Rules, discard, prune
 
@@ -75,6 +77,7 @@ class Keeper:
         self._buffers: dict[int, StagingBuffer] = {}
         self._snapshots: queue.Queue[Snapshot | None] = queue.Queue()
         self._newest: CheckpointId | None = None
+        self._previous: RankManifest | None = None
         self._refused: frozenset[CheckpointId] = frozenset()
         self._superseded = False
         self._flushed_at = ports.clock.monotonic()
@@ -84,7 +87,8 @@ class Keeper:
         now = self._ports.clock.time()
         self._record(KeeperStarted(at=now, number=self._duty.number, pid=self._duty.pid))
         self._tell({"kind": "ready"})
-        writer = threading.Thread(target=self._write_loop, name="holdfast-writer")
+        # a daemon: if the listener fails, the process ends instead of waiting for ever, and another one takes over
+        writer = threading.Thread(target=self._write_loop, name="holdfast-writer", daemon=True)
         writer.start()
         last_word = self._listen(writer)
         self._snapshots.put(None)
@@ -163,20 +167,31 @@ class Keeper:
         began = ports.clock.monotonic()
         if checkpoint.manifest not in ports.store.list(checkpoint.folder):
             discard(ports.store, checkpoint)  # an earlier keeper of this attempt may have died in the middle of it
-            manifest = write.write_files(ports.store, ports.digest, ports.ranks, snapshot, memory)
+            previous = self._previous or self._find_previous()
+            manifest = write.write_files(ports.store, ports.digest, ports.ranks, snapshot, memory, previous)
             write.write_rank_manifest(ports.store, ports.digest, manifest)
             self._record(
                 Written(
                     at=ports.clock.time(),
                     checkpoint=str(checkpoint),
-                    written_bytes=snapshot.nbytes,
+                    written_bytes=manifest.own_bytes,
                     write_s=ports.clock.monotonic() - began,
                 )
             )
             commit.commit(ports.store, ports.digest, ports.clock, checkpoint, ports.ranks.size)
+            self._previous = manifest
         self._newest = checkpoint
         now = ports.clock.time()
         self._record(Committed(at=now, checkpoint=str(checkpoint), step=checkpoint.step, lag_s=now - snapshot.taken_at))
+
+    def _find_previous(self) -> RankManifest | None:
+        """What this rank wrote for the newest committed checkpoint, if that is sound: it may be referred to."""
+        sound = [c for c in committed(self._ports.store) if c not in self._refused]
+        try:
+            ranks = open_checkpoint(self._ports.store, self._ports.digest, sound[-1]).ranks if sound else ()
+        except (CheckpointError, NewerFormat):
+            return None
+        return next((manifest for manifest in ranks if manifest.rank == self._ports.ranks.rank), None)
 
     def _clear_away(self, checkpoint: CheckpointId) -> None:
         try:

@@ -152,7 +152,7 @@ class KeeperLink:
                 self._replace(status)
         except ChannelClosed:
             if not self._finished:
-                self._replace(self._child.wait(10.0))
+                self._replace(self._ended())
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -162,6 +162,14 @@ class KeeperLink:
         self._channel = Channel(ours)
         self._send({"kind": "open", **self._duty, "number": self._number})
         self._send({"kind": "refused", "checkpoints": self._refused})
+
+    def _ended(self) -> int | None:
+        """Tell how a keeper ended that hears no more; one that goes on is killed: two must not write one checkpoint."""
+        status = self._child.wait(10.0)
+        if status is None:
+            self._child.kill()
+            self._child.wait(10.0)
+        return status
 
     def _replace(self, status: int | None) -> None:
         """Start another keeper and hand it everything that its predecessor had not confirmed."""
@@ -203,5 +211,5 @@ class KeeperLink:
 
 def _how(status: int | None) -> str:
     if status is None:
-        return "closed its connection and does not end"
+        return "heard no more, did not end, and was killed"
     return f"was killed by signal {-status}" if status < 0 else f"ended with code {status}"

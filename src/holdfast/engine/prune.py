@@ -59,7 +59,7 @@ def prune(store: Store, digest: Digest, rules: Rules) -> PruneReport:
         for name in _doomed(listed, retention.let_go, referenced):
             store.delete(name)
             deleted += 1
-        for name in leftovers:
+        for name in _in_order_of_going(leftovers):
             store.delete(name)
             deleted += 1
     return PruneReport(retention=retention, leftovers=leftovers, deleted=deleted, held_back=held_back)
@@ -69,7 +69,7 @@ def discard(store: Store, checkpoint: CheckpointId) -> None:
     """Remove what a failed save of this very process left behind. Never touches a committed one. Raises: StoreError."""
     listed = store.list(checkpoint.folder)
     if checkpoint.manifest not in listed:
-        for name in listed:
+        for name in _in_order_of_going(listed):
             store.delete(name)
 
 
@@ -134,8 +134,13 @@ def _doomed(listed: list[str], let_go: Iterable[CheckpointId], referenced: set[s
     doomed: list[str] = []
     for checkpoint in let_go:
         mine = [name for name in listed if names.checkpoint_of(name) == checkpoint and name not in referenced]
-        doomed.extend(sorted(mine, key=lambda name: (name != checkpoint.manifest, "/rank." not in name, name)))
+        doomed.extend(_in_order_of_going(mine))
     return doomed
+
+
+def _in_order_of_going(doomed: Iterable[str]) -> list[str]:
+    """Manifest, rank manifests, the rest: nobody can then find all rank manifests and commit what is half deleted."""
+    return sorted(doomed, key=lambda name: (not name.endswith(f"/{names.MANIFEST}"), "/rank." not in name))
 
 
 def _is_leftover(name: str, existing: list[CheckpointId], referenced: set[str], writing_from: int) -> bool:

@@ -1,6 +1,7 @@
 """Come back: find, verify, restore, fall back.
 
 Rule 3: every byte is covered by a digest in the manifest; nothing unverified is restored.
+    (tests/damage/test_damage.py)
 Rule 4: restore refuses rather than guesses, says why, tries the next.
     (tests/damage/test_damage.py)
 """

@@ -51,9 +51,9 @@ class Stager:
     def warm(self, parts: Mapping[str, Sequence[Leaf]]) -> None:
         """Begin to allocate and touch all slots in the background, for a state of this structure."""
         nbytes = self._fit(parts).nbytes + _SLACK_BYTES
-        with ThreadPoolExecutor(1, thread_name_prefix="holdfast-warm") as thread:
-            self._warming = thread.submit(lambda: [StagingBuffer.allocate(nbytes) for _ in range(self._slots)])
-            thread.shutdown(wait=False)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-warm")
+        self._warming = thread.submit(lambda: [StagingBuffer.allocate(nbytes) for _ in range(self._slots)])
+        thread.shutdown(wait=False)
 
     def stage(
         self, slot: int, checkpoint: CheckpointId, capture: Capture, blobs: Mapping[str, bytes], step: Mapping[str, Any]

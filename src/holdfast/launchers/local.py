@@ -72,6 +72,10 @@ class KeeperProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._process.kill()
+
     def close(self) -> None:
         """Let go of its standard error; the process goes on if it still lives."""
         self._stderr.close()

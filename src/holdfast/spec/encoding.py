@@ -12,8 +12,9 @@ say is written as an object with one key that begins with `$`:
 `{"$ordered": [[k, v]]}`     OrderedDict (also `$counter`)
 `{"$default": [f, [[k,v]]]}` defaultdict with factory f: list, dict, set, int, float or null
 `{"$deque": [max, [...]]}`   deque
-`{"$path": "..."}`           pathlib path
-`{"$leaf": "name"}`          a tensor or array, stored elsewhere (see `state/`)
+`{"$path": "..."}`           pathlib path (a pure one comes back as a concrete one)
+`{"$range": [a, b, step]}`   range
+`{"$tensor": "name"}`        a tensor, stored as a leaf (also `$array`, `$scalar`; see `state/`)
 ===========================  ==============================================================
 
 Finite floats are written with the fewest digits that read back as the same float, so they survive bit for bit.
@@ -24,7 +25,7 @@ import json
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 FACTORIES: dict[str, Callable[[], Any]] = {"list": list, "dict": dict, "set": set, "int": int, "float": float}
@@ -167,5 +168,5 @@ _UNPACKERS: dict[str, Callable[[Any, _Ask], Any]] = {
     "$float": lambda b, f: float(b),
     "$complex": lambda b, f: complex(unpack(b[0]), unpack(b[1])),
     "$range": lambda b, f: range(*b),
-    "$path": lambda b, f: PurePath(b),
+    "$path": lambda b, f: Path(b),
 }

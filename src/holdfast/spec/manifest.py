@@ -120,6 +120,12 @@ class RankManifest:
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise Corrupt(name, f"is not a rank manifest of format {FORMAT} ({error!r})") from error
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of the files written for this checkpoint; what is referred to in older ones does not count."""
+        parts = sum(part.nbytes for part in self.parts.values())
+        return parts + sum(blob.nbytes for blob in self.blobs.values())
+
     def objects(self) -> set[str]:
         """Every object this manifest needs, older checkpoints' files included; rank manifests excluded."""
         return {self.checkpoint.folder + name for name in (*self.parts, *self.blobs)} | {s.file for s in self.leaves}

@@ -49,12 +49,13 @@ class CheckpointId:
 
     @classmethod
     def parse(cls, text: str) -> "CheckpointId | None":
-        """Read a checkpoint's directory name; None when it is not one."""
+        """Read a checkpoint's directory name; None when it is not one, or not spelled as `str` spells it."""
         match = _CHECKPOINT.match(text)
         if match is None:
             return None
         step, again, attempt = match.groups()
-        return cls(attempt=int(attempt), step=int(step), again=int(again or 0))
+        found = cls(attempt=int(attempt), step=int(step), again=int(again or 0))
+        return found if str(found) == text else None
 
     @property
     def folder(self) -> str:

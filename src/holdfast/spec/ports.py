@@ -185,6 +185,10 @@ class Child(Protocol):
         """Like `poll`, after waiting at most so long."""
         ...
 
+    def kill(self) -> None:
+        """End it, whatever it is doing; one that has ended already is let be."""
+        ...
+
     def close(self) -> None:
         """Let go of what this process holds for it; it goes on if it still lives."""
         ...

@@ -17,7 +17,7 @@ class Stored:
 
     def __init__(self, name: str, document: Mapping[str, Any], leaves: Sequence[Leaf], *, allow_pickle: bool) -> None:
         self.name = name
-        self._kind = document["kind"]
+        self.kind: str = document["kind"]
         self._packed = document["tree"]
         self._leaves = {leaf.name: leaf for leaf in leaves}
         self._tensors: dict[str, torch.Tensor] = {}
@@ -25,8 +25,8 @@ class Stored:
 
     def compare(self, part: Part, own: Any, own_leaves: Sequence[Leaf]) -> list[str]:
         """List every disagreement with the run's own part: kind, tensors missing, extra, or of another shape."""
-        if self._kind != part.kind:
-            return [f"{self.name!r} is a {self._kind} in the checkpoint, a {part.kind} in the run"]
+        if self.kind != part.kind:
+            return [f"{self.name!r} is a {self.kind} in the checkpoint, a {part.kind} in the run"]
         mine = {leaf.name: leaf for leaf in own_leaves}
         problems = [
             f"{self.name}/{name} is {_show(self._leaves[name])} in the checkpoint, {_show(mine[name])} in the run"

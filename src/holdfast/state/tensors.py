@@ -89,7 +89,7 @@ def unpacker(leaf: Callable[[str], torch.Tensor], *, allow_pickle: bool) -> Call
         if tag == "$pickle" and allow_pickle:
             return pickle.loads(bytes.fromhex(body))
         if tag == "$pickle":
-            raise UsageError("it holds a pickle, which can run any code; if you trust it, set Settings(allow_pickle=True)")
+            raise UsageError("it holds a pickle, which can run any code; to trust it, set Settings(allow_pickle=True)")
         raise UsageError(f"it holds a {tag!r}, which this Holdfast does not know; upgrade it")
 
     return foreign

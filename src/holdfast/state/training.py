@@ -73,6 +73,7 @@ class TrainingState:
         collected: dict[str, Collector] = {}
         documents: dict[str, Any] = {}
         trees = {name: (part.kind, part.tree()) for name, part in self._parts.items()}
+        trees |= {name: (late.kind, late.tree()) for name, late in self._late.items()}  # whose loader nobody gave yet
         if self.with_gradients:
             trees[GRADIENTS] = (GRADIENTS, self._gradients())
         for name, (kind, tree) in trees.items():

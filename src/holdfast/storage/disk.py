@@ -4,6 +4,7 @@
 crash what was not synced. Failures are raised as the `OSError` that the operating system gives.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -13,6 +14,10 @@ from pathlib import Path
 from typing import Protocol, final
 
 from ..spec.ports import Buffer
+
+_DIRECT_BYTES = 1 << 20
+"""Smaller writes are quicker through the page cache."""
+_PAGE_BYTES = 4096
 
 _DIRECTORY_CANNOT_BE_SYNCED = {errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -82,8 +87,14 @@ class PosixDisk:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, handle: int, buffer: Buffer) -> None:
-        """Write until nothing is left: Linux takes less than 2 GiB at a time."""
+        """Write until nothing is left: Linux takes less than 2 GiB at a time.
+
+        Large buffers that lie on pages go past the page cache, which is faster, leaves the training's cached data
+        alone, and takes no processor time for copying.
+        """
         left = _flat(buffer)
+        if left.nbytes >= _DIRECT_BYTES:
+            left = _write_direct(handle, left)
         while left.nbytes:
             left = left[os.write(handle, left) :]
 
@@ -161,6 +172,27 @@ class PosixDisk:
         """Scan the directory; a link to a directory counts as one."""
         with os.scandir(path) as found:
             return [(entry.name, entry.is_dir()) for entry in found]
+
+
+def _write_direct(handle: int, view: memoryview) -> memoryview:
+    """Write the whole pages of a view with O_DIRECT where that is possible; return what is left to write."""
+    if view.readonly or not hasattr(os, "O_DIRECT"):
+        return view
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    if address % _PAGE_BYTES or os.lseek(handle, 0, os.SEEK_CUR) % _PAGE_BYTES:
+        return view
+    flags = fcntl.fcntl(handle, fcntl.F_GETFL)
+    written, whole = 0, view.nbytes - view.nbytes % _PAGE_BYTES
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETFL, flags | os.O_DIRECT)
+        while written < whole:
+            written += os.write(handle, view[written:whole])
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # this file system, or the rest of a short write, wants it the ordinary way
+            raise
+    finally:
+        fcntl.fcntl(handle, fcntl.F_SETFL, flags)
+    return view[written:]
 
 
 def _flat(buffer: Buffer) -> memoryview:

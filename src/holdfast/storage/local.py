@@ -1,6 +1,7 @@
 """Objects as files below one folder, on any file system with either hard links or an atomic rename.
 
 Rule 1: objects are written once, under their final unique name, and never changed.
+    (tests/contracts/test_stores.py, tests/crash/test_local_create.py)
 
 An object is written to a temporary file beside its final place (never on another file system), synced, and only then
 given its final name, by a hard link: that fails if the name is taken, so exactly one of several writers wins.

@@ -1,0 +1,166 @@
+"""`holdfast ls`: the checkpoints of a run, oldest to newest, and how its attempts ended."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..decide.retention import Candidate, Keep, judge
+from ..engine.past import PastAttempt
+from ..engine.prune import pinned
+from ..spec.attempts import describe
+from ..spec.names import CheckpointId
+from ..spec.ports import Store
+from . import output
+from .address import RunArgument, find_run
+from .inventory import Inventory, take_inventory
+from .output import Facts, JsonOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_ATTEMPTS_SHOWN = 10
+
+
+def ls(run: RunArgument, as_json: JsonOption = False) -> None:
+    """List a run's checkpoints, oldest to newest, and how its attempts ended.
+
+    Only committed checkpoints are listed: those that a resume would find. Damage that shows without reading every byte
+    is told; for certainty use `holdfast verify`. The column "kept" is what `holdfast prune` without
+    options would say.
+
+    Example: `holdfast ls runs/digits`
+    """
+    output.tell(_facts(find_run(run).store), as_json, _page)
+
+
+def _facts(store: Store) -> Facts:
+    inventory = take_inventory(store)
+    pins = pinned(store)
+    retention = judge(
+        Keep(),
+        [Candidate(checkpoint=c, pinned=c in pins, refused=c in inventory.damaged) for c in inventory.existing],
+    )
+    reasons = dict(retention.kept)
+    return {
+        "run": store.url,
+        "checkpoints": [_checkpoint(c, inventory, c in pins, reasons.get(c)) for c in inventory.existing],
+        "attempts": [_attempt(attempt, inventory) for attempt in inventory.attempts],
+        "unfinished": [
+            {"checkpoint": str(c), "objects": len(objects), "left_alone": c.attempt >= inventory.writing_from}
+            for c, objects in inventory.unfinished.items()
+        ],
+    }
+
+
+def _checkpoint(checkpoint: CheckpointId, inventory: Inventory, is_pinned: bool, kept: str | None) -> Facts:
+    opened = inventory.opened.get(checkpoint)
+    about = opened.manifest.step if opened else {}
+    problem = inventory.problems.get(checkpoint)
+    return {
+        "checkpoint": str(checkpoint),
+        "step": checkpoint.step,
+        "attempt": checkpoint.attempt,
+        "epoch": about.get("epoch"),
+        "samples": about.get("samples"),
+        "taken_at": about.get("taken_at"),
+        "written_bytes": opened.nbytes if opened else None,
+        "metrics": about.get("metrics", {}),
+        "reason": about.get("reason"),
+        "parent": about.get("parent"),
+        "pinned": is_pinned,
+        "kept_because": kept,
+        "problem": None if problem is None else str(problem),
+    }
+
+
+def _attempt(attempt: PastAttempt, inventory: Inventory) -> Facts:
+    verdict = attempt.verdict
+    return {
+        "attempt": attempt.attempt,
+        "holder": attempt.holder,
+        "claimed_at": attempt.claimed_at,
+        "ending": verdict.ending if verdict else None,
+        "living": inventory.living if attempt is inventory.attempts[-1] else False,
+        "step": verdict.step if verdict else None,
+        "checkpoint": verdict.checkpoint if verdict else None,
+        "detail": verdict.detail if verdict else None,
+        "ended_at": verdict.ended_at if verdict else None,
+    }
+
+
+def _page(facts: Facts, console: "Console") -> None:
+    now = time.time()
+    if not facts["checkpoints"]:
+        console.print(f"{facts['run']}: nothing is committed yet")
+    else:
+        columns = ("checkpoint", "step", "epoch", "taken", "size", "metrics", "reason", "kept", "")
+        listed = output.table(*columns, right=("step", "epoch", "taken", "size"))
+        for entry in facts["checkpoints"]:
+            listed.add_row(*_row(entry, now), style="red" if entry["problem"] else None)
+        console.print(listed)
+    _attempts(facts["attempts"], now, console)
+    _unfinished(facts["unfinished"], console)
+
+
+def _row(entry: Facts, now: float) -> list[str]:
+    kept = "pinned" if entry["pinned"] else entry["kept_because"] or "-"
+    if entry["problem"]:
+        return [entry["checkpoint"], str(entry["step"]), "", "", "", "", "", kept, f"DAMAGED: {entry['problem']}"]
+    parent = CheckpointId.parse(entry["parent"] or "")
+    resumed = parent is not None and parent.attempt != entry["attempt"]
+    return [
+        entry["checkpoint"],
+        str(entry["step"]),
+        "" if entry["epoch"] is None else str(entry["epoch"]),
+        output.ago(entry["taken_at"], now),
+        output.size(entry["written_bytes"]),
+        output.metrics(entry["metrics"]),
+        entry["reason"] or "",
+        kept,
+        f"after {parent}" if resumed else "",
+    ]
+
+
+def _attempts(attempts: list[Facts], now: float, console: "Console") -> None:
+    if not attempts:
+        return
+    shown = attempts[-_ATTEMPTS_SHOWN:]
+    console.print()
+    listed = output.table("attempt", "began", "ended", "step", "newest checkpoint", "", right=("attempt", "step"))
+    for attempt in shown:
+        listed.add_row(
+            str(attempt["attempt"]),
+            output.ago(attempt["claimed_at"], now),
+            _ending(attempt),
+            "" if attempt["step"] is None else str(attempt["step"]),
+            attempt["checkpoint"] or "",
+            output.shortened(_detail(attempt)),
+        )
+    console.print(listed)
+    if len(attempts) > len(shown):
+        console.print(f"{output.counted(len(attempts) - len(shown), 'earlier attempt')} not shown; --json lists all")
+
+
+def _ending(attempt: Facts) -> str:
+    if attempt["ending"]:
+        return str(attempt["ending"])
+    return {True: "running", None: "not known"}.get(attempt["living"], "without a word")
+
+
+def _detail(attempt: dict[str, Any]) -> str:
+    if attempt["ending"] or attempt["living"] is False:
+        return attempt["detail"] or ""
+    return describe(attempt["holder"] or {})
+
+
+def _unfinished(unfinished: list[Facts], console: "Console") -> None:
+    alone = [entry for entry in unfinished if entry["left_alone"]]
+    litter = [entry for entry in unfinished if not entry["left_alone"]]
+    if not unfinished:
+        return
+    console.print()
+    if alone:
+        console.print(
+            f"{output.counted(len(alone), 'save')} being written, or waiting for the next resume to commit it"
+        )
+    if litter:
+        console.print(f"{output.counted(len(litter), 'unfinished save')} left behind; `holdfast prune` removes them")
