@@ -2,8 +2,7 @@
 
 ::
 
-    store = LocalStore(tmp_path / "run")
-    make_run(store)
+    store = make_run(tmp_path / "run")
     make_attempt(store, 1, ending="killed")
     make_checkpoint(store, 10, metrics={"loss": 0.5})
     make_checkpoint(store, 20, leaves={"model": {"weight": floats(1, 2, 3)}}, plain={"scheduler": {"last_epoch": 20}})
@@ -15,14 +14,19 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.engine import attempts
 from holdfast.spec import encoding, names
 from holdfast.spec.attempts import Claim, Ending, Verdict
 from holdfast.spec.leaves import Leaf
+from holdfast.spec.manifest import FORMAT, seal
 from holdfast.spec.names import CheckpointId
 from holdfast.spec.ports import Store
+from holdfast.storage.digest import xxh3
+from holdfast.storage.disk import PosixDisk
+from holdfast.storage.local import LocalStore
 from tests.stand_ins import Written, save, write_only
 
 TAKEN_AT = 1_700_000_000.0
@@ -44,9 +48,27 @@ def floats(*values: float) -> Tensor:
     return Tensor("float32", (len(values),), struct.pack(f"<{len(values)}f", *values))
 
 
-def make_run(store: Store) -> None:
-    """Say that the store holds a run."""
+class Hasty:
+    """The `Disk` port over this machine's files, without a single sync: no test outlives a power failure."""
+
+    def __init__(self) -> None:
+        self._disk = PosixDisk()
+
+    def sync(self, handle: int) -> None:
+        """Leave it to the kernel."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Leave it to the kernel."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+
+def make_run(folder: Path) -> LocalStore:
+    """Make a run without checkpoints."""
+    store = LocalStore(folder, Hasty())  # type: ignore[arg-type]
     store.create(names.RUN, [json.dumps({"format": 1, "run": "made", "created_at": TAKEN_AT}).encode()])
+    return store
 
 
 def make_attempt(
@@ -107,6 +129,21 @@ def damage(store: Store, name: str) -> None:
     raw[len(raw) // 2] ^= 1
     store.delete(name)
     store.create(name, [bytes(raw)])
+
+
+def shorten(store: Store, name: str) -> None:
+    """Cut the last byte off an object."""
+    raw = store.read(name)
+    store.delete(name)
+    store.create(name, [raw[:-1]])
+
+
+def make_newer(store: Store, checkpoint: CheckpointId) -> None:
+    """Let a checkpoint say that a newer Holdfast wrote it."""
+    body = json.loads(store.read(checkpoint.manifest))
+    del body["digest"]
+    store.delete(checkpoint.manifest)
+    store.create(checkpoint.manifest, [seal({**body, "format": FORMAT + 1}, xxh3)])
 
 
 def _usual(step: int) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class PlainState:
         """What was stored beside the tensors, once a checkpoint was loaded."""
 
     def capture(self) -> "PlainCapture":
-        """Take hold of a copy."""
-        return PlainCapture({part: {k: bytes(v) for k, v in of.items()} for part, of in self.values.items()})
+        """Take hold of everything; the bytes are copied by `copy_into`."""
+        return PlainCapture(self.values)
 
     def plan(self, documents: Mapping[str, Any], leaves: Mapping[str, Sequence[Leaf]]) -> "PlainPlan":
         """Compare names and lengths."""
@@ -47,9 +47,9 @@ class PlainState:
 
 
 class PlainCapture:
-    """The `Capture` port over copied bytes."""
+    """The `Capture` port over a PlainState."""
 
-    def __init__(self, values: Mapping[str, Mapping[str, bytes]]) -> None:
+    def __init__(self, values: Values) -> None:
         self._values = values
         self.parts = {part: [Leaf(k, "uint8", (len(v),)) for k, v in of.items()] for part, of in values.items()}
 

@@ -103,6 +103,7 @@ class World:
         clock: Clock | None = None,
         slots: int = 2,
         attempt: int = 1,
+        keep: Keep | None = None,
     ) -> None:
         self.store = store
         self.events = EventList()
@@ -113,7 +114,7 @@ class World:
         self.told: list[str] = []
         self.keepers: list[Child] = []
         self._launch = launch or (lambda number, sock: KeeperInThread(number, sock, self))
-        duty = {"url": store.url, "attempt": attempt, "keep": asdict(Keep(last=2))}
+        duty = {"url": store.url, "attempt": attempt, "keep": asdict(keep or Keep(last=2))}
         self.link = KeeperLink(self._launch_one, duty, self.clock, self.told.append)
         self.stager = Stager(self.link, Rank(), self.clock, slots)
 

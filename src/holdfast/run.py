@@ -37,6 +37,7 @@ from .state.training import TrainingState
 
 _log = logging.getLogger("holdfast")
 _T = TypeVar("_T")
+_FINAL_TRIES = 2
 
 
 class Run:
@@ -302,10 +303,16 @@ class Run:
         self._complete_batch()
         if self._feed is not None:
             self._position = dataclasses.replace(self._position, epoch=self._feed.epoch, samples=self._feed.samples)
-        if not self._boundary.is_saved(self._position):
-            self._boundary.wait_for_slot(self._settings.finish_s, _log.warning)
-            self._stage("the end of training")
-        self._close("finished", "")
+        for _ in range(_FINAL_TRIES):
+            if not self._boundary.is_saved(self._position):
+                self._boundary.wait_for_slots(self._settings.finish_s, _log.warning)
+                self._stage("the end of training")
+            self._boundary.wait_for_slots(self._settings.finish_s, _log.warning, every=True)
+            if self._boundary.is_saved(self._position):
+                return self._close("finished", "")
+        why = f"the final state (step {self.step}) is not saved: {self._boundary.failure}"
+        self._close("stopped", why)
+        raise StoreUnusable(self._store.url, why)
 
     def _close(self, ending: Ending, detail: str) -> None:
         self._boundary.finish(ending, self.step, detail, self._settings.finish_s, _log.warning)

@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,7 @@ from holdfast.spec.names import CheckpointId
 
 from .zygote import Process, keepers_of
 
-_LOOK_EVERY_S = 0.0003
-_DEADLINE_S = 60.0
-
+_FIRST = CheckpointId(attempt=0, step=0)
 TRAINER, KEEPER, BOTH = ("trainer",), ("keeper",), ("trainer", "keeper")
 
 
@@ -31,8 +28,10 @@ class Sight:
         return sorted(checkpoint for checkpoint, files in self._folders() if names.MANIFEST in files)
 
     def unfinished(self) -> dict[CheckpointId, int]:
-        """The checkpoints that are being written, or were, and how many files each has so far."""
-        return {checkpoint: len(files) for checkpoint, files in self._folders() if names.MANIFEST not in files}
+        """The checkpoints after the newest committed one: being written, or left so; and how many files each has."""
+        folders = dict(self._folders())
+        newest = max((checkpoint for checkpoint, files in folders.items() if names.MANIFEST in files), default=_FIRST)
+        return {checkpoint: len(files) for checkpoint, files in folders.items() if checkpoint > newest}
 
     def claims(self) -> int:
         """How many attempts were claimed."""
@@ -75,15 +74,6 @@ class Scene:
     """Samples that have been seen after the very last batch."""
     claims_before: int
     committed_before: frozenset[CheckpointId]
-
-    def until(self, condition: Callable[[], object], look_every_s: float = _LOOK_EVERY_S) -> bool:
-        """Wait for something to be true; False when the trainer ended before it was."""
-        deadline = time.monotonic() + _DEADLINE_S
-        while not condition():
-            if self.process.ended(look_every_s):
-                return False
-            assert time.monotonic() < deadline, f"nothing happened in {_DEADLINE_S:g} s: {self.process.said()}"
-        return True
 
     def after(self, seconds: float) -> bool:
         """Wait so long; False when the trainer ended before."""
@@ -132,12 +122,14 @@ def start_up(delay_s: float) -> Moment:
 
 def restoring(delay_s: float) -> Moment:
     """So long after the attempt has claimed the run, which is when it begins to restore."""
-    return lambda scene: scene.until(lambda: scene.store.claims() > scene.claims_before) and scene.after(delay_s)
+    return lambda scene: (
+        scene.process.until(lambda: scene.store.claims() > scene.claims_before) and scene.after(delay_s)
+    )
 
 
 def training(batches: int, delay_s: float) -> Moment:
     """Some batches into the attempt, and then some."""
-    return lambda scene: scene.until(lambda: len(scene.batches()) >= batches, 0.001) and scene.after(delay_s)
+    return lambda scene: scene.process.until(lambda: len(scene.batches()) >= batches, 0.001) and scene.after(delay_s)
 
 
 def inside_save(files: int) -> Moment:
@@ -147,12 +139,12 @@ def inside_save(files: int) -> Moment:
         attempt = scene.claims_before + 1
         return any(c.attempt >= attempt and n >= files for c, n in scene.store.unfinished().items())
 
-    return lambda scene: scene.until(lambda: now(scene))
+    return lambda scene: scene.process.until(lambda: now(scene))
 
 
 def committed(delay_s: float) -> Moment:
     """So long after this attempt's first commit."""
-    return lambda scene: scene.until(scene.new_commits) and scene.after(delay_s)
+    return lambda scene: scene.process.until(scene.new_commits) and scene.after(delay_s)
 
 
 def staging(delay_s: float) -> Moment:
@@ -162,7 +154,7 @@ def staging(delay_s: float) -> Moment:
         lines = [line for line in scene.process.lines() if "batch" in line]
         return bool(lines) and (lines[-1]["step"] + 1) % scene.profile.every_steps == 0
 
-    return lambda scene: scene.until(lambda: due(scene)) and scene.after(scene.profile.pace_s + delay_s)
+    return lambda scene: scene.process.until(lambda: due(scene)) and scene.after(scene.profile.pace_s + delay_s)
 
 
 def epoch_end() -> Moment:
@@ -171,12 +163,12 @@ def epoch_end() -> Moment:
     def now(scene: Scene) -> bool:
         return any(c.step % scene.profile.steps_per_epoch == 0 for c in scene.new_commits())
 
-    return lambda scene: scene.until(lambda: now(scene))
+    return lambda scene: scene.process.until(lambda: now(scene))
 
 
 def last_step(delay_s: float) -> Moment:
     """So long after the very last batch: during the final save, or the end of the process."""
-    return lambda scene: scene.until(lambda: scene.last_batch in scene.batches()) and scene.after(delay_s)
+    return lambda scene: scene.process.until(lambda: scene.last_batch in scene.batches()) and scene.after(delay_s)
 
 
 def draw(rng: random.Random, *, fresh: bool, last: bool) -> list[Kill]:

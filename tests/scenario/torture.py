@@ -27,10 +27,11 @@ from typing import Any
 from holdfast import wiring
 from holdfast.engine.checkpoint import Checkpoint, open_checkpoint, verify
 from holdfast.errors import HoldfastError
+from holdfast.spec import names
 from holdfast.spec.names import CheckpointId
 
 from .kills import Kill, Profile, Scene, Sight, draw
-from .zygote import Process, Zygote, describe
+from .zygote import Process, Zygote, command_name, describe
 
 TRAIN = Path(__file__).with_name("train.py")
 FRESH_EVERY = 12
@@ -77,6 +78,8 @@ class Summary:
     torn_saves: int = 0
     """Half-written checkpoints that a restart found."""
     most_kills_of_one_training: int = 0
+    orphaned_workers: int = 0
+    """Loader workers that torch never ends, because their trainer was killed while they started."""
     litter: int = 0
     """Remains of interrupted writes outside of checkpoints, which nothing reads and nobody removes."""
     seconds: float = 0.0
@@ -118,12 +121,21 @@ class Torture:
         began = time.monotonic()
         while (left := kills - sum(self.summary.kills.values())) > 0:
             self.train(profiles[self.summary.trainings % len(profiles)], min(left, self._rng.randint(5, 14)))
-        deadline = time.monotonic() + 30
-        while (alive := self._zygote.alive()) and time.monotonic() < deadline:
-            time.sleep(0.05)  # loader workers look for their trainer every five seconds
-        self.summary.wrong += [f"outlived everything: {describe(pid)}" for pid in alive]
+        self._wait_for_everybody()
         self.summary.seconds = round(time.monotonic() - began, 1)
         return self.summary
+
+    def _wait_for_everybody(self) -> None:
+        """Nobody may outlive everything, but for torch's own orphans."""
+        deadline = time.monotonic() + 15
+        while (alive := self._zygote.alive()) and time.monotonic() < deadline:
+            time.sleep(0.05)  # loader workers look for their trainer every five seconds
+        for pid in alive:
+            # A worker notes who its trainer is when it has started. If the trainer is dead by then, it never goes.
+            if command_name(pid) == "pt_data_worker":
+                self.summary.orphaned_workers += 1
+            else:
+                self.summary.wrong.append(f"outlived everything: {describe(pid)}")
 
     def train(self, profile: Profile, kills: int) -> None:
         """Run one training to its end, killing it so many times on the way, and check what became of it."""
@@ -232,13 +244,12 @@ class Torture:
         missing = [line for line in course.reference if not course.seen[_key(line)]]
         problems = [f"never printed {missing[0]}"] if missing else []
         self.summary.replayed_batches += sum(times - 1 for key, times in course.seen.items() if key > 0)
-        problems += _differences(wanted, course.store)
+        problems += differences(wanted, course.store)
         again = self._zygote.run(TRAIN, course.store.path, *course.profile.words)
         if again.exit_code != 0 or again.lines() != course.reference[-1:]:
             problems.append(f"started after its end: code {again.exit_code}, {again.lines()[:1]}, {again.said()}")
-        problems += _differences(wanted, course.store)
-        problems += [f"{name} is left half-written" for name, files in course.store.unfinished().items() if files]
-        problems += [f"{name} is left over" for name in course.store.litter() if name.startswith("checkpoints/")]
+        problems += differences(wanted, course.store)
+        problems += [f"{name} is left over" for name in _left_over(course.store)]
         self.summary.litter += len(course.store.litter())
         where = f"training {self.summary.trainings} ({course.profile.name}) in {course.store.path}: "
         self.summary.wrong += [where + problem for problem in problems]
@@ -252,10 +263,10 @@ def _key(line: dict[str, Any]) -> int:
     return line["batch"] if "batch" in line else -1 - line["epoch_end"] if "epoch_end" in line else 0
 
 
-def _differences(wanted: Sight, found: Sight) -> list[str]:
+def differences(wanted: Sight, found: Sight) -> list[str]:
     """What is not the same in the newest checkpoints of two stores, down to each tensor, document and metric."""
     try:
-        ours, theirs = _newest(wanted), _newest(found)
+        ours, theirs = whole(wanted)[-1], whole(found)[-1]
     except HoldfastError as error:
         return [f"a committed checkpoint is damaged: {error}"]
     leaves, others = _digests(ours), _digests(theirs)
@@ -266,14 +277,23 @@ def _differences(wanted: Sight, found: Sight) -> list[str]:
     ]
 
 
-def _newest(sight: Sight) -> Checkpoint:
-    """Open the newest checkpoint of a store, after verifying every byte of every one."""
+def whole(sight: Sight) -> list[Checkpoint]:
+    """Open every checkpoint of a store, oldest first, after verifying every byte of it."""
     store = wiring.open_store(sight.path)
     checkpoints = [open_checkpoint(store, wiring.xxh3, checkpoint) for checkpoint in sight.committed()]
     for checkpoint in checkpoints:
         for _ in verify(store, wiring.xxh3, checkpoint, deep=True):
             pass
-    return checkpoints[-1]
+    return checkpoints
+
+
+def _left_over(sight: Sight) -> list[str]:
+    """Objects that belong to no committed checkpoint."""
+    checkpoints = whole(sight)
+    ranks = [rank for checkpoint in checkpoints for rank in checkpoint.ranks]
+    known = {name for rank in ranks for name in rank.objects()} | {c.id.manifest for c in checkpoints}
+    known |= {rank.checkpoint.folder + names.rank_manifest_file(rank.rank) for rank in ranks}
+    return [name for name in wiring.open_store(sight.path).list(names.CHECKPOINTS) if name not in known]
 
 
 def _digests(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--samples", type=int, default=96)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--allow", nargs="*", default=())
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--every-steps", type=int, default=4)
     parser.add_argument("--every-batches", type=int, default=0, help="ask for a save every so many batches")
@@ -59,19 +59,20 @@ def main(args: argparse.Namespace) -> None:
     np.random.seed(0)
     layers = (torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Dropout(0.2))
     model = torch.nn.Sequential(*layers, torch.nn.Linear(32, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), args.lr)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
     ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     noise = torch.Generator().manual_seed(3)
     notes = {"best": float("inf"), "epochs": (), "ballast": torch.ones(int(args.ballast * (1 << 18)))}
-    loader = holdfast.DataLoader(
-        Noisy(args.samples), batch_size=args.batch, shuffle=True, num_workers=args.workers, seed=5
-    )
+    loader = holdfast.DataLoader(Noisy(96), batch_size=8, shuffle=True, num_workers=args.workers, seed=5)
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "ema": ema, "noise": noise}
     settings = holdfast.Settings(
-        every_steps=args.every_steps, save_mid_accumulation=args.mid, keep=holdfast.Keep(last=args.keep)
+        every_steps=args.every_steps,
+        save_mid_accumulation=args.mid,
+        keep=holdfast.Keep(last=args.keep),
+        allow=args.allow,
     )
-    config = {"lr": 1e-2, "accumulate": args.accumulate, "shape": (8, 32)}
+    config = {"lr": args.lr, "accumulate": args.accumulate, "shape": (8, 32)}
     with holdfast.Run(args.store, state={**state, "notes": notes}, config=config, settings=settings) as run:
         for epoch in range(run.epoch, args.epochs):
             for inputs, targets, indices in run.batches(loader, accumulate=args.accumulate):
@@ -85,15 +86,10 @@ def main(args: argparse.Namespace) -> None:
                 run.report(loss=loss)
                 if args.every_batches and loader.batches % args.every_batches == 0:
                     run.save()
-                drawn = [random.random(), float(np.random.rand()), torch.rand(()).item()]
-                say(
-                    batch=loader.seen,
-                    epoch=epoch,
-                    step=run.step,
-                    loss=loss.item(),
-                    samples=indices.tolist(),
-                    drew=drawn,
-                )
+                notes["ballast"].add_(1)
+                drew = [random.random(), float(np.random.rand()), torch.rand(()).item()]
+                samples = indices.tolist()
+                say(batch=loader.seen, epoch=epoch, step=run.step, loss=loss.item(), samples=samples, drew=drew)
                 time.sleep(args.pace)
             validation = (model(torch.ones(4, 8)).sum() + random.random()).item()
             scheduler.step()

@@ -22,13 +22,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _PR_SET_CHILD_SUBREAPER = 36
+_DEADLINE_S = 60.0
 
 
 @dataclass
@@ -50,6 +51,15 @@ class Process:
     def ended(self, timeout_s: float = 0.0) -> bool:
         """Tell whether it has ended, after waiting at most so long."""
         return bool(select.select([self.pidfd], [], [], timeout_s)[0])
+
+    def until(self, condition: Callable[[], object], look_every_s: float = 0.0003) -> bool:
+        """Wait for something to be true; False when the trainer ended before it was."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while not condition():
+            if self.ended(look_every_s):
+                return False
+            assert time.monotonic() < deadline, f"nothing happened in {_DEADLINE_S:g} s: {self.said()}"
+        return True
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of its standard output so far."""
@@ -107,7 +117,7 @@ class Zygote:
         self.started.append(Process(pid, pidfd, stdout, stderr))
         return self.started[-1]
 
-    def finish(self, process: Process, deadline_s: float = 60.0) -> int:
+    def finish(self, process: Process, deadline_s: float = _DEADLINE_S) -> int:
         """Wait until a trainer has ended; return its exit code."""
         deadline = time.monotonic() + deadline_s
         while process.exit_code is None:
@@ -117,7 +127,7 @@ class Zygote:
                 self._hear(json.loads(self._sock.recv(1 << 16)))
         return process.exit_code
 
-    def run(self, script: Path, *words: object, fresh: bool = False, deadline_s: float = 60.0) -> Process:
+    def run(self, script: Path, *words: object, fresh: bool = False, deadline_s: float = _DEADLINE_S) -> Process:
         """Start a script and wait for its end."""
         process = self.start(script, *words, fresh=fresh)
         self.finish(process, deadline_s)
@@ -146,6 +156,11 @@ class Zygote:
 def keepers_of(pid: int) -> list[int]:
     """The keepers that a trainer has now; none when it is gone."""
     return [child for child in _children(pid) if b"holdfast.keeper" in _read(f"/proc/{child}/cmdline")]
+
+
+def command_name(pid: int) -> str:
+    """The name that a process has given itself."""
+    return _read(f"/proc/{pid}/comm").decode().strip()
 
 
 def describe(pid: int) -> str:

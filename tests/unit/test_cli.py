@@ -1,13 +1,17 @@
 """The command line as a whole: which run and checkpoint are meant, errors in one line, looking leaves no trace."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from holdfast.cli import demo as holdfast_demo
+from holdfast.cli import main
 from holdfast.spec import names
-from holdfast.storage.local import LocalStore
 from tests.made import make_attempt, make_checkpoint, make_run
 from tests.terminal import holdfast
 
@@ -17,8 +21,7 @@ COMMANDS = ("ls", "show", "verify", "diff", "export", "pin", "unpin", "prune", "
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run with three checkpoints of two attempts, two of them at step 20."""
-    store = LocalStore(tmp_path / "runs" / "digits")
-    make_run(store)
+    store = make_run(tmp_path / "runs" / "digits")
     make_attempt(store, 1, ending="killed")
     make_checkpoint(store, 10)
     make_checkpoint(store, 20)
@@ -115,7 +118,7 @@ def test_a_checkpoint_that_is_not_there_is_an_error(run: Path, words: list[str])
 
 def test_a_run_that_has_committed_nothing_yet_is_listed_but_has_no_latest(tmp_path: Path) -> None:
     """`ls` is content with it; `show` and `verify` have nothing to look at, which must not pass for sound."""
-    make_run(LocalStore(tmp_path))
+    make_run(tmp_path)
     assert "nothing is committed yet" in holdfast("ls", tmp_path).out
     assert [holdfast(*words).code for words in (("show", tmp_path), ("verify", tmp_path, "--all"))] == [11, 11]
 
@@ -163,6 +166,40 @@ def test_help_teaches_with_an_example(command: str) -> None:
     """Every command's help shows it in use, and the overview names it."""
     assert f"Example: holdfast {command} " in holdfast(command, "--help").out
     assert f" {command} " in holdfast("--help").out
+
+
+def test_the_installed_command_ends_with_the_exit_code(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`holdfast` on a shell is `holdfast.cli:main`, and a shell sees 0 or the error's code."""
+    for words, code in ((["ls", str(run)], 0), (["show", str(run), "99"], 11)):
+        monkeypatch.setattr(sys, "argv", ["holdfast", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == code
+    assert "0000000020-a000002" in capsys.readouterr().out
+
+
+def test_the_demo_is_told_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only options that were given are passed on, so that the demo's own defaults hold; its code is the exit code."""
+    told: list[Any] = []
+
+    def play(folder: Path, *, as_json: bool, console: Console, steps: int = 7, kills: int = 3) -> int:
+        told.append((folder, as_json, console.stderr, steps, kills))
+        return 5
+
+    monkeypatch.setattr(holdfast_demo, "demo", play, raising=False)
+    assert holdfast("demo", tmp_path, "--kills", "4").code == 5
+    assert holdfast("demo", tmp_path, "--steps", "90", "--json").code == 5
+    assert told == [(tmp_path, False, False, 7, 4), (tmp_path, True, True, 90, 3)]
+
+
+def test_the_demo_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch or matplotlib there is one line on how to get them."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = holdfast("demo")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "pip install 'holdfast[demo]'" in said.err
 
 
 def test_looking_needs_no_torch(run: Path) -> None:

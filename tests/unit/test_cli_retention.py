@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.attempts import announce_keeper
 from holdfast.engine.checkpoint import committed
 from holdfast.launchers.local import LocalProcesses
 from holdfast.spec import names
 from holdfast.spec.names import CheckpointId
 from holdfast.storage.local import LocalStore
-from tests.made import NOBODY, damage, make_attempt, make_checkpoint, make_run
+from tests.made import NOBODY, damage, make_attempt, make_checkpoint, make_run, shorten
 from tests.terminal import holdfast
 
 DEAD = {**LocalProcesses().describe(os.getpid()), "started": -1}
@@ -19,8 +20,7 @@ DEAD = {**LocalProcesses().describe(os.getpid()), "started": -1}
 @pytest.fixture
 def store(tmp_path: Path) -> LocalStore:
     """A run with five checkpoints of a finished attempt; their loss falls and rises again."""
-    store = LocalStore(tmp_path / "run")
-    make_run(store)
+    store = make_run(tmp_path / "run")
     make_attempt(store, 1, ending="finished")
     rows = ["step,loss"]
     for step, loss in ((10, 0.5), (20, 0.1), (30, 0.2), (40, 0.3), (50, 0.4)):
@@ -90,10 +90,7 @@ def test_a_metric_that_nobody_reported_is_an_error(store: LocalStore) -> None:
 def test_damaged_checkpoints_count_for_nothing(store: LocalStore) -> None:
     """An old damaged one goes, and does not take the place of a sound one; the metrics come from a sound one too."""
     for step in (40, 50):
-        file = CheckpointId(attempt=1, step=step).folder + "model.r00000.safetensors"
-        raw = store.read(file)
-        store.delete(file)
-        store.create(file, [raw[:-1]])
+        shorten(store, CheckpointId(attempt=1, step=step).folder + "model.r00000.safetensors")
     said = holdfast("prune", store.url, "--last", "2", "--best", "1", "--metric", "loss", "--json")
     assert {int(kept["checkpoint"][:10]): kept["because"] for kept in said.facts["kept"]} == {
         20: "last 2",
@@ -145,8 +142,6 @@ def test_a_living_keeper_alone_protects_its_last_save(store: LocalStore) -> None
     """The trainer is dead, its keeper still writes."""
     make_attempt(store, 2, holder=DEAD)
     here = LocalProcesses().describe(os.getpid())
-    from holdfast.engine.attempts import announce_keeper
-
     announce_keeper(store, 2, 1, here)
     half = CheckpointId(attempt=2, step=60).folder + "model.r00000.safetensors"
     store.create(half, [b"half"])

@@ -96,6 +96,25 @@ def test_claims_are_told_from_their_neighbours(name: str, attempt: int | None) -
     assert names.attempt_of_claim(name) == attempt
 
 
+@pytest.mark.parametrize(
+    ("name", "attempt"),
+    [
+        (names.claim(7), 7),
+        (names.keeper(7, 2), 7),
+        (names.verdict(7), 7),
+        (CheckpointId(attempt=7, step=1).manifest, 7),
+        (CheckpointId(attempt=7, step=1).folder + "model.r00000.safetensors", 7),
+        ("attempts/.000009.json.12-0.partial", None),
+        ("attempts/README", None),
+        ("checkpoints/README", None),
+        ("run.json", None),
+    ],
+)
+def test_who_left_an_object(name: str, attempt: int | None) -> None:
+    """Whatever an attempt leaves tells its number, so that the number is not used again."""
+    assert names.attempt_of(name) == attempt
+
+
 def test_keepers_are_told_from_their_neighbours() -> None:
     """A keeper's name gives attempt and number; other objects' names give nothing."""
     assert names.keeper_of(names.keeper(7, 12)) == (7, 12)

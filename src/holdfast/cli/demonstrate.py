@@ -32,7 +32,10 @@ def demo(
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"the demo needs {' and '.join(missing)}: pip install 'holdfast[demo]'")
+    from rich.console import Console
+
     from .demo import demo as play
 
     asked = {name: value for name, value in (("steps", steps), ("kills", kills)) if value is not None}
-    raise typer.Exit(play(folder, as_json=as_json, **asked))
+    # With --json, what it tells on the way must not mix with the document on standard output.
+    raise typer.Exit(play(folder, as_json=as_json, console=Console(stderr=as_json), **asked))

@@ -69,6 +69,7 @@ def _checkpoint(checkpoint: CheckpointId, inventory: Inventory, is_pinned: bool,
         "pinned": is_pinned,
         "kept_because": kept,
         "problem": None if problem is None else str(problem),
+        "damaged": checkpoint in inventory.damaged,
     }
 
 
@@ -92,21 +93,21 @@ def _page(facts: Facts, console: "Console") -> None:
     if not facts["checkpoints"]:
         console.print(f"{facts['run']}: nothing is committed yet")
     else:
-        columns = ("checkpoint", "step", "epoch", "taken", "size", "metrics", "reason", "kept", "")
-        listed = output.table(*columns, right=("step", "epoch", "taken", "size"))
+        columns = ("checkpoint", "step", "epoch", "taken", "size", "metrics", "reason", "kept")
+        listed = output.table(*columns, right=("step", "epoch", "taken", "size"), whole=("checkpoint",))
         for entry in facts["checkpoints"]:
             listed.add_row(*_row(entry, now), style="red" if entry["problem"] else None)
         console.print(listed)
-    _attempts(facts["attempts"], now, console)
+        for entry in facts["checkpoints"]:
+            if entry["problem"]:
+                console.print(f"{entry['checkpoint']} is {_trouble(entry)}: {entry['problem']}", style="red")
+    _attempts(facts, now, console)
     _unfinished(facts["unfinished"], console)
 
 
 def _row(entry: Facts, now: float) -> list[str]:
-    kept = "pinned" if entry["pinned"] else entry["kept_because"] or "-"
     if entry["problem"]:
-        return [entry["checkpoint"], str(entry["step"]), "", "", "", "", "", kept, f"DAMAGED: {entry['problem']}"]
-    parent = CheckpointId.parse(entry["parent"] or "")
-    resumed = parent is not None and parent.attempt != entry["attempt"]
+        return [entry["checkpoint"], str(entry["step"]), *[""] * 5, _trouble(entry).upper()]
     return [
         entry["checkpoint"],
         str(entry["step"]),
@@ -115,29 +116,45 @@ def _row(entry: Facts, now: float) -> list[str]:
         output.size(entry["written_bytes"]),
         output.metrics(entry["metrics"]),
         entry["reason"] or "",
-        kept,
-        f"after {parent}" if resumed else "",
+        entry["kept_because"] or "-",
     ]
 
 
-def _attempts(attempts: list[Facts], now: float, console: "Console") -> None:
+def _trouble(entry: Facts) -> str:
+    return "damaged" if entry["damaged"] else "unreadable"
+
+
+def _attempts(facts: Facts, now: float, console: "Console") -> None:
+    attempts = facts["attempts"]
     if not attempts:
         return
     shown = attempts[-_ATTEMPTS_SHOWN:]
-    console.print()
-    listed = output.table("attempt", "began", "ended", "step", "newest checkpoint", "", right=("attempt", "step"))
+    columns = ("attempt", "began", "ended", "from step", "to step")
+    listed = output.table(*columns, "", right=("attempt", "began", "from step", "to step"), whole=("ended",))
+    began_at = _first_steps(facts["checkpoints"])
     for attempt in shown:
         listed.add_row(
             str(attempt["attempt"]),
             output.ago(attempt["claimed_at"], now),
             _ending(attempt),
+            str(began_at.get(attempt["attempt"], "")),
             "" if attempt["step"] is None else str(attempt["step"]),
-            attempt["checkpoint"] or "",
             output.shortened(_detail(attempt)),
         )
+    console.print()
     console.print(listed)
     if len(attempts) > len(shown):
         console.print(f"{output.counted(len(attempts) - len(shown), 'earlier attempt')} not shown; --json lists all")
+
+
+def _first_steps(checkpoints: list[Facts]) -> dict[int, int]:
+    """The step at which each attempt went on, as far as the checkpoints that are left tell."""
+    steps: dict[int, int] = {}
+    for entry in checkpoints:
+        parent = CheckpointId.parse(entry["parent"] or "")
+        if parent is not None and parent.attempt != entry["attempt"]:
+            steps.setdefault(entry["attempt"], parent.step)
+    return steps
 
 
 def _ending(attempt: Facts) -> str:
@@ -163,4 +180,4 @@ def _unfinished(unfinished: list[Facts], console: "Console") -> None:
             f"{output.counted(len(alone), 'save')} being written, or waiting for the next resume to commit it"
         )
     if litter:
-        console.print(f"{output.counted(len(litter), 'unfinished save')} left behind; `holdfast prune` removes them")
+        console.print(f"{output.counted(len(litter), 'unfinished save')} left behind; `holdfast prune` tidies up")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
 
 Facts: TypeAlias = dict[str, Any]
@@ -39,13 +39,14 @@ def console() -> "Console":
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> "Table":
-    """Make a table without a frame; columns named in `right` are aligned to the right."""
+def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> "Table":
+    """Make a table without a frame; columns in `right` stand at the right, and like those in `whole` never wrap."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        justify: JustifyMethod = "right" if column in right else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in {*right, *whole})
     return made
 
 
@@ -66,7 +67,7 @@ def ago(instant: float | None, now: float) -> str:
     if instant is None:
         return "?"
     passed = max(0.0, now - instant)
-    for unit, seconds in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+    for unit, seconds in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if passed >= 2 * seconds:
             return f"{passed / seconds:.0f} {unit} ago"
     return f"{passed:.0f} s ago"
@@ -79,7 +80,7 @@ def moment(instant: float | None) -> str:
 
 def metrics(values: dict[str, float]) -> str:
     """Write metrics on one line."""
-    return "  ".join(f"{name} {value:.6g}" for name, value in values.items())
+    return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 def shortened(text: str, length: int = 80) -> str:

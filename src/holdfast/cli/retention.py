@@ -177,7 +177,7 @@ def _facts(store: Store, inventory: Inventory, report: PruneReport, dry_run: boo
 
 def _page(facts: Facts, console: "Console") -> None:
     verb = "would go" if facts["dry_run"] or facts["held_back"] else "went"
-    rows = output.table("checkpoint", "", "because")
+    rows = output.table("checkpoint", "", "because", whole=("checkpoint", ""))
     for name in facts["let_go"]:
         rows.add_row(name, verb, "no rule wants it")
     for entry in facts["kept"]:

@@ -56,7 +56,7 @@ def verify(
 
 def _judge(store: Store, checkpoint: CheckpointId, deep: bool) -> Facts:
     began = time.monotonic()
-    problem = None
+    verdict, problem = "sound", None
     checked = 0
     try:
         opened = open_checkpoint(store, wiring.xxh3, checkpoint)
@@ -65,10 +65,10 @@ def _judge(store: Store, checkpoint: CheckpointId, deep: bool) -> Facts:
                 checked += nbytes
                 done(nbytes)
     except (CheckpointError, NewerFormat, StoreError) as error:
-        problem = str(error)
+        verdict, problem = "damaged" if isinstance(error, CheckpointError) else "unreadable", str(error)
     return {
         "checkpoint": str(checkpoint),
-        "sound": problem is None,
+        "verdict": verdict,
         "problem": problem,
         "checked_bytes": checked if deep else 0,
         "took_s": round(time.monotonic() - began, 3),
@@ -81,11 +81,11 @@ def _total(checkpoint: Checkpoint) -> int:
 
 
 def _page(facts: Facts, console: "Console") -> None:
-    rows = output.table("checkpoint", "verdict", "checked", "", right=("checked",))
+    rows = output.table("checkpoint", "verdict", "checked", "", right=("checked",), whole=("checkpoint",))
     for verdict in facts["checkpoints"]:
         checked = output.size(verdict["checked_bytes"]) if facts["deep"] else "quickly"
-        if verdict["sound"]:
+        if verdict["problem"] is None:
             rows.add_row(verdict["checkpoint"], "sound", checked, f"{verdict['took_s']:.1f} s")
         else:
-            rows.add_row(verdict["checkpoint"], "DAMAGED", checked, verdict["problem"], style="red")
+            rows.add_row(verdict["checkpoint"], verdict["verdict"].upper(), checked, verdict["problem"], style="red")
     console.print(rows)

@@ -74,12 +74,14 @@ def claim(
 
 
 def last_attempt(store: Store, processes: Processes) -> tuple[int, LastAttempt | None]:
-    """Tell the newest attempt's number (0 when there is none) and what is left of it. Raises: StoreError."""
+    """Tell the newest attempt's number (0 when there is none) and what is left of it. Raises: StoreError.
+
+    Whatever an attempt left counts, so that its number is not used again even if its claim is lost.
+    """
     listed = store.list(names.ATTEMPTS)
-    numbers = [n for n in map(names.attempt_of_claim, listed) if n is not None]
-    if not numbers:
+    number = max((names.attempt_of(name) or 0 for name in (*listed, *store.list(names.CHECKPOINTS))), default=0)
+    if number == 0:
         return 0, None
-    number = max(numbers)
     trainer = read_holder(store, names.claim(number))
     keepers = [read_holder(store, name) for name in listed if (names.keeper_of(name) or (0, 0))[0] == number]
     return number, LastAttempt(
@@ -109,10 +111,10 @@ def record_verdict(store: Store, verdict: Verdict) -> None:
 
 
 def read_holder(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Read who holds a claim; None when the object is damaged: nobody can be recognised by it."""
+    """Read who holds a claim; None when the object is lost or damaged: nobody can be recognised by it."""
     try:
         holder = json.loads(store.read(name))["holder"]
-    except (ValueError, KeyError, TypeError):
+    except (NotFound, ValueError, KeyError, TypeError):
         return None
     return holder if isinstance(holder, dict) else None
 

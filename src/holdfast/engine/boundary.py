@@ -46,6 +46,8 @@ class Boundary:
         self._saved_step = 0
         self._last: tuple[Position, int] | None = None
         self._name = CheckpointId(attempt=0, step=-1)
+        self.failure = ""
+        """Why the last save that failed did."""
         self.parent: str | None = None
         """The checkpoint this attempt resumed from, then the last one it committed."""
 
@@ -104,6 +106,7 @@ class Boundary:
         try:
             snapshot = self._stager.stage(slot, checkpoint, capture, blobs, step)
         except StoreError as error:
+            self.failure = str(error)
             now = self._clock.time()
             self._link.record(WriteFailed(at=now, checkpoint=str(checkpoint), step=position.step, why=str(error)))
             raise
@@ -122,17 +125,20 @@ class Boundary:
         self._last = (position, self._history.revision)
         return True
 
-    def wait_for_slot(self, deadline_s: float, tell: Callable[[str], None]) -> None:
-        """Wait until a buffer is free. Raises: KeeperFailed when the deadline passes; Superseded."""
+    def wait_for_slots(self, deadline_s: float, tell: Callable[[str], None], *, every: bool = False) -> None:
+        """Wait until a buffer is free, or with `every`, until everything staged is committed or has failed.
+
+        Raises: KeeperFailed when the deadline passes; Superseded.
+        """
         deadline = self._clock.monotonic() + deadline_s
-        while self._stager.free_slot() is None:
+        while self._link.busy_slots if every else self._stager.free_slot() is None:
             for outcome in self._link.poll(0.1):
                 self._learn(outcome, tell)
             if self._clock.monotonic() > deadline:
                 raise KeeperFailed(f"the keeper (process {self._link.pid}) freed no buffer in {deadline_s:g} s")
 
     def is_saved(self, position: Position) -> bool:
-        """Tell whether a snapshot of exactly this position, with all that was reported, was staged."""
+        """Tell whether a snapshot of exactly this position and all that was reported was staged, and has not failed."""
         return self._last == (position, self._history.revision)
 
     def finish(self, ending: str, step: int, detail: str, deadline_s: float, tell: Callable[[str], None]) -> None:
@@ -147,6 +153,9 @@ class Boundary:
 
     def _learn(self, outcome: Outcome, tell: Callable[[str], None]) -> None:
         if outcome.why:
+            self.failure = outcome.why
+            if outcome.checkpoint == str(self._name):
+                self._last = None
             tell(
                 f"SAVE FAILED: {outcome.checkpoint} was not committed: {outcome.why}. "
                 "Older checkpoints are untouched, training goes on, and the next save tries again."

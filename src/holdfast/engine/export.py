@@ -11,7 +11,7 @@ any other, no torch    `<part>.safetensors` and `<part>.json`,      safetensors;
                        which names the tensors
 =====================  ===========================================  ==================================================
 
-Rule 3: nothing unverified leaves the store.
+Nothing unverified leaves the store: every byte is compared with its digest before it is passed on.
 """
 
 import json

@@ -80,7 +80,7 @@ class Keeper:
         self._previous: RankManifest | None = None
         self._refused: frozenset[CheckpointId] = frozenset()
         self._superseded = False
-        self._flushed_at = ports.clock.monotonic()
+        self._flushed_at = float("-inf")  # what a predecessor and a start-up had to say is written at once
 
     def run(self) -> None:
         """Listen until the end of the attempt. Raises nothing the trainer could not be told."""
@@ -224,7 +224,7 @@ class Keeper:
         ports = self._ports
         now = ports.clock.time()
         ending: Ending = "superseded" if self._superseded else last_word["ending"]
-        newest = self._newest
+        newest = self._newest or self._committed_by_predecessors()
         step = last_word["step"] if last_word["step"] is not None else (newest.step if newest else 0)
         self._record(AttemptEnded(at=now, attempt=self._duty.attempt, ending=ending, step=step))
         ports.ledger.flush()
@@ -242,6 +242,14 @@ class Keeper:
             except StoreError as error:
                 self._tell({"kind": "warning", "text": f"the verdict of this attempt could not be written: {error}"})
         self._tell({"kind": "finished"})
+
+    def _committed_by_predecessors(self) -> CheckpointId | None:
+        """The newest checkpoint of this attempt, which an earlier keeper may have committed before it died."""
+        try:
+            mine = [c for c in committed(self._ports.store) if c.attempt == self._duty.attempt]
+        except StoreError:
+            return None
+        return mine[-1] if mine else None
 
     def _flush_ledger(self) -> None:
         now = self._ports.clock.monotonic()

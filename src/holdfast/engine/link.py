@@ -59,6 +59,7 @@ class KeeperLink:
         self._finish: dict[str, Any] | None = None
         self._finished = False
         self._superseded = False
+        self._given_up = False
         self._refused: list[str] = []
         self._attempt = int(duty["attempt"])
         self._start()
@@ -111,6 +112,8 @@ class KeeperLink:
 
         Raises: KeeperFailed naming what is still unwritten when the deadline passes; Superseded.
         """
+        if self._given_up:
+            return self.close()  # there is no keeper to tell, as the user knows
         already_told = self._superseded
         self._finish = {"kind": "finish", "ending": ending, "step": step, "detail": detail}
         self._send(self._finish)
@@ -179,6 +182,7 @@ class KeeperLink:
         self._child.close()
         self._deaths += 1
         if self._deaths >= _DEATHS_IN_A_ROW:
+            self._given_up = True
             raise KeeperFailed(f"the keeper died {self._deaths} times in a row; the last one (process {pid}) {why}")
         self._start()
         for slot, buffer in self._buffers.items():

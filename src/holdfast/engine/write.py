@@ -30,7 +30,7 @@ class _Part:
     memory: memoryview
     leaves: Sequence[tuple[Leaf, int]]
     """In file order, with their offsets."""
-    header: list[Future[str]]
+    header: Future[str]
     digests: Sequence[list[Future[str]]]
 
     @property
@@ -96,7 +96,7 @@ def _begin(digester: ThreadPoolExecutor, digest: Digest, snapshot: Snapshot, mem
         file=span.name,
         memory=mine,
         leaves=in_file_order,
-        header=_digests(digester, digest, mine[: in_file_order[0][1]]),
+        header=digester.submit(digest, mine[: in_file_order[0][1]]),
         digests=[_digests(digester, digest, mine[start : start + leaf.nbytes]) for leaf, start in in_file_order],
     )
 
@@ -123,7 +123,7 @@ def _write_part(
     if not referred:
         store.create(name, _pieces(part.memory))
         described = PartFile(
-            nbytes=len(part.memory), header_bytes=part.header_bytes, header_digest=part.header[0].result()
+            nbytes=len(part.memory), header_bytes=part.header_bytes, header_digest=part.header.result()
         )
         starts = {leaf.name: start for leaf, start in part.leaves}
     else:

@@ -36,7 +36,8 @@ class LocalProcesses:
             return False if holder.get("host") == socket.gethostname() else None
         if holder.get("pid_namespace") != _pid_namespace():
             return None
-        started = _start_time(int(holder["pid"]))
+        pid = holder.get("pid")
+        started = _start_time(pid) if isinstance(pid, int) else None  # a damaged description describes nobody
         return started is not None and started == holder.get("started")
 
 

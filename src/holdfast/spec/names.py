@@ -28,6 +28,7 @@ METRICS = "metrics.csv"
 
 _CHECKPOINT = re.compile(r"^(\d{10,})(?:\.(\d{2,}))?-a(\d{6,})$")
 _CLAIM = re.compile(r"^attempts/(\d{6,})\.json$")
+_ATTEMPT = re.compile(r"^attempts/(\d{6,})\.")
 _KEEPER = re.compile(r"^attempts/(\d{6,})\.keeper-(\d{2,})\.json$")
 
 
@@ -104,6 +105,13 @@ def attempt_of_claim(name: str) -> int | None:
     """Read an attempt's number from the name of its claim; None when the name is another object's."""
     match = _CLAIM.match(name)
     return int(match.group(1)) if match else None
+
+
+def attempt_of(name: str) -> int | None:
+    """Tell which attempt left an object: its claim, keepers, verdict, a checkpoint's file; None for all others."""
+    match = _ATTEMPT.match(name)
+    checkpoint = checkpoint_of(name)
+    return int(match.group(1)) if match else checkpoint.attempt if checkpoint else None
 
 
 def keeper(attempt: int, number: int) -> str:
