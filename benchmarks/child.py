@@ -15,6 +15,8 @@ from . import holdfast_runs, limits, proofs, saving, state, training
 from .peers import HOLDFAST, TORCH_SAVE, maker
 
 THREADS = 2
+_TAKES_ANY = (HOLDFAST, TORCH_SAVE)
+"""Contestants that load into an optimizer without moments, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +49,17 @@ def run(job: Job) -> dict[str, Any]:
         return dict(holdfast_runs.frozen(trained, folder))
     if job.kind == "startup":
         return dict(holdfast_runs.startup(trained, folder))
-    contestant = maker(job.contestant)(trained, folder) if job.contestant else None
+    make = maker(job.contestant) if job.contestant else None
+    if make and job.kind == "save":
+        values = saving.measure(lambda: make(trained, folder), trained, job.cold, fresh=job.contestant in _TAKES_ANY)
+        return {"state_bytes": float(trained.nbytes), **values}
+    contestant = make(trained, folder) if make else None
     if job.kind == "train":
         return dict(training.train(trained, training.saver_for(contestant, job.pace), job.steps))
     assert contestant is not None
     if job.kind == "once":
         return dict(proofs.save_once(contestant, trained))
-    if job.kind == "flip":
-        return dict(proofs.load_damaged(contestant, trained))
-    fresh = job.contestant in (HOLDFAST, TORCH_SAVE)
-    return {"state_bytes": float(trained.nbytes), **saving.measure(contestant, trained, job.cold, fresh=fresh)}
+    return dict(proofs.load_damaged(contestant, trained))
 
 
 def main() -> None:

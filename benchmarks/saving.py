@@ -20,14 +20,19 @@ class Wrong(Exception):
     """A load gave back something else than was saved."""
 
 
-def measure(contestant: Contestant, state: Trained, way: str, *, fresh: bool) -> dict[str, float | list[float]]:
+def measure(
+    make: Callable[[], Contestant], state: Trained, way: str, *, fresh: bool
+) -> dict[str, float | list[float]]:
     """Save several times, load several times.
 
     With `fresh`, also load into an optimizer that has no moments yet, which is how a resume finds it.
 
     Raises: Wrong, whatever the contestant fails with.
     """
+    before = memory.of_family()
+    contestant = make()
     values = _saves(contestant, state)
+    values["save_extra_bytes"] = _watched_save(contestant, state) - before
     contestant.close()
     saved = state.digest()
 
@@ -62,17 +67,19 @@ def _extra(load: Callable[[], object]) -> float:
 
 
 def _saves(contestant: Contestant, state: Trained) -> dict[str, float | list[float]]:
-    """Time the first save and later ones, then watch the memory of one more."""
-    before = memory.of_family()
+    """Time the first save and later ones."""
     contestant.prepare()
     first = _save(contestant, state, 1)
     later = [_save(contestant, state, number) for number in range(2, _LAST)]
     values: dict[str, float | list[float]] = {f"first_{name}": value for name, value in first.items()}
-    values |= {name: [save[name] for save in later] for name in first}
+    return values | {name: [save[name] for save in later] for name in first}
+
+
+def _watched_save(contestant: Contestant, state: Trained) -> float:
+    """Save once more, and tell how many bytes this process and its descendants took at most."""
     with memory.watched(memory.of_family, _LOOK_SAVING_S) as peak:
         _save(contestant, state, _LAST)
-    values["save_extra_bytes"] = float(peak.nbytes - before)
-    return values
+    return float(peak.nbytes)
 
 
 def _save(contestant: Contestant, state: Trained, number: int) -> dict[str, float]:

@@ -153,10 +153,10 @@ class Hindered:
         self.before("size", name)
         return self.store.size(name)
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str, *, shallow: bool = False) -> list[str]:
         """Pass on."""
         self.before("list", prefix)
-        return self.store.list(prefix)
+        return self.store.list(prefix, shallow=shallow)
 
     def delete(self, name: str) -> None:
         """Pass on."""

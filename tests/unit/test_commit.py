@@ -48,9 +48,7 @@ def said(rank: int, size: int = 2, checkpoint: CheckpointId = ID) -> RankManifes
          "rank 1 wrote 0000000099-a000003"),
     ],
 )  # fmt: skip
-def test_the_table(
-    present: dict[int, RankManifest], size: int, newer: int | None, action: Action, reason: str
-) -> None:
+def test_the_table(present: dict[int, RankManifest], size: int, newer: int | None, action: Action, reason: str) -> None:
     """Wait for whoever is missing, publish when all agree, abandon for a newer attempt or a contradiction."""
     decision = judge(present, size, newer)
     assert (decision.action, decision.reason) == (action, reason)
@@ -213,4 +211,6 @@ def test_the_manifest_is_that_of_rank_0() -> None:
         write_only(store, ID, some_state(number), Written(ranks=written.ranks, about=about))
     manifest = commit.commit(store, xxh3, ToldClock(), ID, 2)
     assert manifest.step == {"reason": "rank 0 said so"}
-    assert manifest.ranks == {name: xxh3(store.read(ID.folder + name)) for name in ("rank.r00000.json", "rank.r00001.json")}
+    assert manifest.ranks == {
+        name: xxh3(store.read(ID.folder + name)) for name in ("rank.r00000.json", "rank.r00001.json")
+    }

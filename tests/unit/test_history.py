@@ -178,12 +178,12 @@ TEXT = b"step,loss,val\n10,2.0,\n20,1.0,0.5\n30,nan,\n40,0.1,0.2\n"
 )
 def test_the_metric_of_a_step(metric: str | None, step: int, value: float | None) -> None:
     """Its own, or else the last one before it; never a later one."""
-    assert metric_at(TEXT, metric, step) == value
+    assert metric_at(TEXT, metric)(step) == value
 
 
 def test_a_nan_is_handed_on() -> None:
     """Retention decides what NaN means; an empty history has no value."""
-    found = metric_at(TEXT, "loss", 30)
+    found = metric_at(TEXT, "loss")(30)
     assert found is not None
     assert math.isnan(found)
-    assert metric_at(b"", "loss", 30) is None
+    assert metric_at(b"", "loss")(30) is None

@@ -86,7 +86,16 @@ def test_damaged_lines_are_passed_over() -> None:
     lines = store.read(names.ledger_segment(1, 1)).splitlines(keepends=True)
     store.create(
         names.ledger_segment(2, 1),
-        [b"\xff\xfe\n", b"[]\n", b"5\n", b"\n", b'{"event": "Unheard"}\n', b'{"event": ["x"]}\n', *lines, lines[0][:-9]],
+        [
+            b"\xff\xfe\n",
+            b"[]\n",
+            b"5\n",
+            b"\n",
+            b'{"event": "Unheard"}\n',
+            b'{"event": ["x"]}\n',
+            *lines,
+            lines[0][:-9],
+        ],
     )
     store.create(names.ledger_folder(2) + ".00000002.jsonl.7-0.partial", lines)
     assert list(read(store)) == EVENTS * 2

@@ -24,7 +24,6 @@ from holdfast.testing.clock import ToldClock
 from tests.stand_ins import Gate, Hindered, Operation, save, some_state
 from tests.threaded_keeper import DEADLINE_S, World
 
-
 keepers_die = pytest.mark.filterwarnings("ignore:Exception in thread holdfast-writer")
 """A writer that ends without a word is what these tests are about; elsewhere it fails the test."""
 

@@ -35,7 +35,7 @@ def test_only_the_canonical_spelling_is_a_name(text: str) -> None:
     [
         "", "0000000012", "0000000012-a1", "12-a000001", "0000000012-a000001.bak", "0000000012-a000001\n",
         "00000000012-a000001", "0000000012.00-a000001", "0000000012.1-a000001", "0000000012-a0000001",
-        "-000000012-a000001", "٠٠٠٠٠٠٠٠١٢-a000001", " 0000000012-a000001",  # noqa: RUF001 - other alphabets' digits
+        "-000000012-a000001", "٠٠٠٠٠٠٠٠١٢-a000001", " 0000000012-a000001",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_a_checkpoint_is_none(text: str) -> None:

@@ -158,7 +158,7 @@ def _metric_at(store: Store, inventory: Inventory, metric: str | None) -> Callab
     reported = text.decode().partition("\n")[0].split(",")[1:]
     if metric not in reported:
         raise UsageError(f"no metric {metric!r} was reported; there are: {', '.join(reported) or 'none'}")
-    return lambda step: metric_at(text, metric, step)
+    return metric_at(text, metric)
 
 
 def _facts(store: Store, inventory: Inventory, report: PruneReport, dry_run: bool) -> Facts:

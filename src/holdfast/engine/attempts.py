@@ -29,8 +29,8 @@ def open_store(store: Store, clock: Clock, new_id: Callable[[], str]) -> str:
         return _run_id(store.read(names.RUN))
     except NotFound:
         pass  # a new run, or no run at all
-    foreign = {name.split("/")[0] for name in store.list("") if not name.startswith(names.TOP_LEVEL)}
-    foreign = {name for name in foreign if not name.startswith(".run.json")}
+    ours = (*names.TOP_LEVEL, f".{names.RUN}")
+    foreign = [name for name in store.list("", shallow=True) if not name.startswith(ours)]
     if foreign:
         raise NotAStore(store.url, foreign)
     run_id = new_id()

@@ -6,7 +6,8 @@ It lives in the checkpoint as `metrics.csv`, so a resume cuts it back to the res
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, SupportsFloat, runtime_checkable
 
 
@@ -83,16 +84,21 @@ class History:
         return [str(self._step), *(cells.get(name, "") for name in self._columns)]
 
 
-def metric_at(text: bytes, metric: str | None, step: int) -> float | None:
-    """Find the value of a metric that belongs to a step: its own, or else the last one before it."""
-    found = None
-    if metric is not None:
-        for row in csv.DictReader(io.StringIO(text.decode())):
-            if int(row["step"] or 0) > step:
-                break
-            cell = row.get(metric)
-            found = float(cell) if cell else found
-    return found
+def metric_at(text: bytes, metric: str | None) -> Callable[[int], float | None]:
+    """Make the look-up of the value of a metric that belongs to a step: its own, or else the last one before it."""
+    steps: list[int] = []
+    values: list[float] = []
+    for row in csv.DictReader(io.StringIO(text.decode() if metric else "")):
+        cell = row.get(metric or "")
+        if cell:
+            steps.append(int(row["step"]))
+            values.append(float(cell))
+
+    def look_up(step: int) -> float | None:
+        known = bisect_right(steps, step)
+        return values[known - 1] if known else None
+
+    return look_up
 
 
 def _held(name: str, value: object) -> "str | _Tensor":

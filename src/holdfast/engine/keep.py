@@ -202,7 +202,7 @@ class Keeper:
     def _prune(self, metrics: bytes) -> None:
         rules = Rules(
             keep=self._duty.keep,
-            metric_at=lambda step: metric_at(metrics, self._duty.keep.metric, step),
+            metric_at=metric_at(metrics, self._duty.keep.metric),
             refused=self._refused,
             writing_from=self._duty.attempt + 1,
         )

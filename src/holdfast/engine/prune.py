@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from ..decide.retention import Candidate, Keep, Retention, judge
-from ..errors import AlreadyExists, CheckpointError, NewerFormat, NoSuchCheckpoint, StoreError
+from ..errors import AlreadyExists, CheckpointError, NewerFormat, NoSuchCheckpoint, NotFound, StoreError
 from ..spec import names
+from ..spec.manifest import Manifest
 from ..spec.names import CheckpointId
 from ..spec.ports import Digest, Store
 from .checkpoint import committed, open_checkpoint, verify
@@ -49,7 +50,7 @@ def prune(store: Store, digest: Digest, rules: Rules) -> PruneReport:
     """Apply retention and tidy up. Raises: StoreError; a later prune takes up where this one stopped."""
     listed = store.list(names.CHECKPOINTS)
     existing = committed(store)
-    retention = judge(rules.keep, _candidates(store, existing, rules))
+    retention = judge(rules.keep, _candidates(store, digest, existing, rules))
     kept = [checkpoint for checkpoint, _ in retention.kept]
     referenced, unreadable = _referenced(store, digest, kept)
     leftovers = tuple(name for name in listed if _is_leftover(name, existing, referenced, rules.writing_from))
@@ -95,12 +96,26 @@ def pinned(store: Store) -> set[CheckpointId]:
     return {checkpoint for checkpoint in found if checkpoint is not None}
 
 
-def _candidates(store: Store, existing: Iterable[CheckpointId], rules: Rules) -> list[Candidate]:
+def _candidates(store: Store, digest: Digest, existing: Iterable[CheckpointId], rules: Rules) -> list[Candidate]:
     pins = pinned(store)
     return [
-        Candidate(checkpoint=c, metric=rules.metric_at(c.step), pinned=c in pins, refused=c in rules.refused)
+        Candidate(
+            checkpoint=c, metric=_metric(store, digest, c, rules), pinned=c in pins, refused=c in rules.refused
+        )
         for c in existing
     ]
+
+
+def _metric(store: Store, digest: Digest, checkpoint: CheckpointId, rules: Rules) -> float | None:
+    """Prefer what the checkpoint says itself: the newest history may be that of a branch that left it behind."""
+    if rules.keep.metric is None:
+        return None
+    try:
+        manifest = Manifest.from_bytes(store.read(checkpoint.manifest), checkpoint.manifest, digest)
+    except (CheckpointError, NewerFormat, NotFound):
+        return None
+    own: float | None = manifest.step.get("metrics", {}).get(rules.keep.metric)
+    return own if own is not None else rules.metric_at(checkpoint.step)
 
 
 def _referenced(store: Store, digest: Digest, kept: Iterable[CheckpointId]) -> tuple[set[str], str]:

@@ -50,8 +50,11 @@ class Store(Protocol):
         """Tell the object's length in bytes. Raises: NotFound, AccessDenied, Unavailable."""
         ...
 
-    def list(self, prefix: str) -> list[str]:
-        """List the names that begin with `prefix`, sorted; remains of interrupted writes are listed too."""
+    def list(self, prefix: str, *, shallow: bool = False) -> list[str]:
+        """List the names that begin with `prefix`, sorted; remains of interrupted writes are listed too.
+
+        With `shallow`, all that lies deeper than the prefix's last slash is given once, as its folder with a slash.
+        """
         ...
 
     def delete(self, name: str) -> None:

@@ -108,7 +108,7 @@ class LocalStore:
         with self._explained(name, f"look at {path}"):
             return self._disk.size(path)
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str, *, shallow: bool = False) -> list[str]:
         """List the names that begin with `prefix`, sorted, walking only folders that can hold such names.
 
         Raises: AccessDenied, Unavailable.
@@ -117,7 +117,7 @@ class LocalStore:
         if folder and not well_formed(folder[:-1]):
             return []  # no object can be called that, and the walk must not leave the root
         with self._explained(prefix or self.url, f"list {self._root / folder}"):
-            return sorted(self._walk(folder, prefix))
+            return sorted(self._walk(folder, prefix, shallow=shallow))
 
     def delete(self, name: str) -> None:
         """Remove an object durably, and the folders that it leaves empty. Raises: AccessDenied, Unavailable."""
@@ -228,7 +228,7 @@ class LocalStore:
             directory = directory.parent
         return directory
 
-    def _walk(self, folder: str, prefix: str) -> Iterator[str]:
+    def _walk(self, folder: str, prefix: str, *, shallow: bool = False) -> Iterator[str]:
         try:
             entries = self._disk.entries(self._root / folder)
         except FileNotFoundError:
@@ -241,10 +241,12 @@ class LocalStore:
             name = folder + entry
             if not name.startswith(prefix):
                 continue
-            if is_directory:
-                yield from self._walk(name + "/", prefix)
-            else:
+            if not is_directory:
                 yield name
+            elif shallow:
+                yield name + "/"
+            else:
+                yield from self._walk(name + "/", prefix)
 
     @contextmanager
     def _explained(self, name: str, attempt: str, missing: type[StoreError] = NotFound) -> Iterator[None]:

@@ -55,13 +55,20 @@ class MemoryStore:
         """Tell the object's length in bytes. Raises: NotFound."""
         return len(self.read(name))
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str, *, shallow: bool = False) -> list[str]:
         """List the names that begin with `prefix`, sorted; there are never remains."""
         with self._lock:
-            return sorted(name for name in self._objects if name.startswith(prefix))
+            found = [name for name in self._objects if name.startswith(prefix)]
+        depth = prefix.rfind("/") + 1
+        return sorted({name[:depth] + _first(name[depth:]) for name in found} if shallow else found)
 
     def delete(self, name: str) -> None:
         """Forget the object; a missing one is no error."""
         checked(name)
         with self._lock:
             self._objects.pop(name, None)
+
+
+def _first(name: str) -> str:
+    head, slash, _ = name.partition("/")
+    return head + slash

@@ -208,6 +208,8 @@ class StoreContract:
             store.create(name, [b""])
         everything = ["a/1", "a/10", "a/2/deep", "ab/1", "abc", "b", "c.json"]
         assert store.list("") == everything
+        assert store.list("", shallow=True) == ["a/", "ab/", "abc", "b", "c.json"]
+        assert store.list("a/", shallow=True) == ["a/1", "a/10", "a/2/"]
         for prefix in ("a", "a/", "a/1", "ab", "a/2", "a/2/", "a/2/d", "b", "c.", "a/2/deep", "z", "b/", "z/z", "a//"):
             assert store.list(prefix) == [name for name in everything if name.startswith(prefix)], prefix
 
