@@ -60,7 +60,9 @@ def copies(name: str, tensors: Sequence[torch.Tensor], buffer: mmap.mmap) -> dic
     """Time copies of tensors into a buffer, once it is warm: by torch, and by memmove on one and two threads."""
     flat = torch.frombuffer(buffer, dtype=torch.uint8)
     targets = _targets(tensors, flat)
-    pairs = [(target.data_ptr(), source.data_ptr(), source.nbytes) for target, source in zip(targets, tensors, strict=True)]
+    pairs = [
+        (target.data_ptr(), source.data_ptr(), source.nbytes) for target, source in zip(targets, tensors, strict=True)
+    ]
     halves = [half for to, since, nbytes in pairs for half in _halves(to, since, nbytes)]
 
     def by_torch() -> None:

@@ -49,6 +49,10 @@ class Spread:
         """The same in another unit."""
         return Spread(self.median * factor, self.low * factor, self.high * factor, self.count)
 
+    def shifted(self, by: float) -> "Spread":
+        """The same, counted from elsewhere."""
+        return Spread(self.median + by, self.low + by, self.high + by, self.count)
+
 
 class Results:
     """All records of a run."""
@@ -87,18 +91,6 @@ class Results:
                 value / statistics.median(below[number])
                 for number, values in self.by_round(over, size_mib).items()
                 if number in below
-                for value in values
-            ]
-        )
-
-    def difference(self, left: Metric, right: Metric, size_mib: int | None) -> Spread | None:
-        """Sum up the differences of samples to the median of another metric in the same round."""
-        taken = self.by_round(right, size_mib)
-        return Spread.of(
-            [
-                value - statistics.median(taken[number])
-                for number, values in self.by_round(left, size_mib).items()
-                if number in taken
                 for value in values
             ]
         )

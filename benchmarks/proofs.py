@@ -52,5 +52,3 @@ def tracer(log: Path) -> Sequence[str] | None:
 def calls(log: Path) -> int:
     """Count them in the tracer's log."""
     return len(_CALL.findall(log.read_text()))
-
-

@@ -20,9 +20,7 @@ class Wrong(Exception):
     """A load gave back something else than was saved."""
 
 
-def measure(
-    make: Callable[[], Contestant], state: Trained, way: str, *, fresh: bool
-) -> dict[str, float | list[float]]:
+def measure(make: Callable[[], Contestant], state: Trained, way: str, *, fresh: bool) -> dict[str, float | list[float]]:
     """Save several times, load several times.
 
     With `fresh`, also load into an optimizer that has no moments yet, which is how a resume finds it.
@@ -105,4 +103,3 @@ def _save(contestant: Contestant, state: Trained, number: int) -> dict[str, floa
         "durable_s": durable,
         "written_bytes": float(written),
     }
-

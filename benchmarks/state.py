@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import xxhash
 
-from holdfast.cli.demo.gpt import VOCABULARY, GPT
+from holdfast.cli.demo.gpt import GPT, VOCABULARY
 
 CONTEXT = 64
 _FLOAT_BYTES = 4

@@ -1,6 +1,6 @@
 """The targets, and whether they are reached. Pure: computed from the records, never written by hand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .measure import Metric, Results, Spread
@@ -45,12 +45,12 @@ def frozen(name: str) -> Metric:
 
 
 _RATIOS = (
-    ("stall of a save ≤ 1.2 × copying the same bytes", save("stall_s"), limit("copy_memfd_s"), 1.2),
-    ("time to durable ≤ 1.15 × raw write + fsync", save("durable_s"), limit("write_s"), 1.15),
-    ("verified cold restore ≤ 1.15 × raw read", save("load_cold_s"), limit("read_cold_s"), 1.15),
+    ("stall of a save ≤ 1.2 x copying the same bytes", save("stall_s"), limit("copy_memfd_s"), 1.2),
+    ("time to durable ≤ 1.15 x raw write + fsync", save("durable_s"), limit("write_s"), 1.15),
+    ("verified cold restore ≤ 1.15 x raw read", save("load_cold_s"), limit("read_cold_s"), 1.15),
     ("verified warm restore ≤ torch.load + load_state_dict", save("load_warm_s"), save("load_warm_s", REFERENCE), 1.0),
-    ("frozen base: written ≤ 1.05 × changed bytes", frozen("written_bytes"), frozen("changed_bytes"), 1.05),
-    ("frozen base: stall ≤ 2 × copying the changed bytes", frozen("stall_s"), frozen("copy_changed_s"), 2.0),
+    ("frozen base: written ≤ 1.05 x changed bytes", frozen("written_bytes"), frozen("changed_bytes"), 1.05),
+    ("frozen base: stall ≤ 2 x copying the changed bytes", frozen("stall_s"), frozen("copy_changed_s"), 2.0),
 )
 _STARTS = (
     ("import without torch ≤ 100 ms", "import_s", 100.0, "ms", 1e3),
@@ -65,7 +65,7 @@ def verdicts(results: Results, slots: int) -> Iterator[Verdict]:
     for size in results.sizes:
         for target, over, under, bound in _RATIOS:
             measured = results.ratio(over, under, size)
-            yield Verdict(target=target, size_mib=size, measured=measured, bound=bound, unit="×")
+            yield Verdict(target=target, size_mib=size, measured=measured, bound=bound, unit="x")
         yield from _memory(results, size, slots)
     for target, name, bound, unit, factor in _STARTS:
         found = results.spread(Metric("startup", HOLDFAST, name), None)
@@ -78,7 +78,7 @@ def verdicts(results: Results, slots: int) -> Iterator[Verdict]:
 def slowdown(results: Results, contestant: str) -> Spread | None:
     """Per cent that training takes longer while this contestant saves."""
     found = results.ratio(Metric("train", contestant, "train_s"), Metric("train", "", "train_s"), None)
-    return Spread((found.median - 1) * 100, (found.low - 1) * 100, (found.high - 1) * 100, found.count) if found else None
+    return found.shifted(-1.0).scaled(100.0) if found else None
 
 
 def keeping_up(results: Results) -> list[str]:
@@ -90,21 +90,12 @@ def keeping_up(results: Results) -> list[str]:
     ]
 
 
-def every(sequence: Sequence[Verdict]) -> bool:
-    """Whether a target is reached at every size."""
-    return all(verdict.reached for verdict in sequence)
-
-
 def _memory(results: Results, size: int, slots: int) -> Iterator[Verdict]:
-    saving = results.difference(save("save_extra_bytes"), save("state_bytes"), size)
-    state = results.spread(save("state_bytes"), size)
-    if saving and state:
-        above = (slots - 1) * state.median
-        saving = Spread(saving.median - above, saving.low - above, saving.high - above, saving.count).scaled(1 / MIB)
+    saving, state = results.spread(save("save_extra_bytes"), size), results.spread(save("state_bytes"), size)
     yield Verdict(
-        target=f"memory while saving ≤ {slots} slots × state + 64 MiB",
+        target=f"memory while saving, above {slots} slots x state, ≤ 64 MiB",
         size_mib=size,
-        measured=saving,
+        measured=saving.shifted(-slots * state.median).scaled(1 / MIB) if saving and state else None,
         bound=_SPARE_MIB,
         unit="MiB",
     )

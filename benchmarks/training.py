@@ -171,5 +171,3 @@ def _initialize(model: torch.nn.Module) -> None:
                 parameter.normal_(std=0.02)
             else:
                 parameter.fill_(1.0 if name.endswith("weight") else 0.0)
-
-

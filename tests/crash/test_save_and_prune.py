@@ -197,7 +197,7 @@ def resumes_and_goes_on(store: LocalStore, acknowledged: list[CheckpointId], whe
 
 
 def test_power_loss_at_any_operation() -> None:
-    """After any crash the newest or the next checkpoint restores exactly, two stay once there were two, no half shows."""
+    """After any crash the newest or the next one restores exactly, two stay once there were two, no half shows."""
     disk = LossyDisk()
     assert [c.step for c in train(disk)] == list(STEPS)
     operations = disk.operations

@@ -211,7 +211,7 @@ def test_a_deleted_manifest_is_written_again() -> None:
 
 @pytest.mark.parametrize("file", [RANK, MODEL, DOCUMENTS])
 def test_a_deleted_manifest_and_something_else(file: str) -> None:
-    """What is finished is not trusted: without its rank manifest it stays unfinished, with a file gone it is refused."""
+    """What is finished is not trusted: without rank manifest it stays unfinished, with a file gone it is refused."""
     store = fresh()
     replace(store, NEWEST.manifest, None)
     replace(store, NEWEST.folder + file, None)

@@ -135,8 +135,8 @@ def test_sending_to_the_dead() -> None:
     a, b = socket.socketpair()
     ours = Channel(a)
     b.close()
-    with pytest.raises(ChannelClosed):
-        for _ in range(2):
+    for _ in range(2):
+        with pytest.raises(ChannelClosed):
             ours.send({"kind": "hello"})
     ours.close()
 
@@ -147,8 +147,7 @@ def test_sending_to_somebody_who_takes_nothing() -> None:
     ours, theirs = Channel(a, send_deadline_s=0.05), Channel(b)
     theirs.send({"said": "before"})
     with pytest.raises(ChannelClosed):
-        for _ in range(100):
-            ours.send({"text": "x" * 100_000})
+        ours.send({"text": "x" * 10_000_000})
     assert received(theirs, 1)
     with pytest.raises(ChannelClosed):
         ours.send({"text": "would be taken for the rest of the last one"})

@@ -136,7 +136,7 @@ def test_warming_allocates_every_slot_once() -> None:
 
 
 def test_warming_never_replaces_memory_that_waits_to_be_written() -> None:
-    """A save before the warm-up is still being written: its slot keeps its memory, and the right bytes are committed."""
+    """A save before the warm-up is still being written: its slot keeps its memory, the right bytes are committed."""
     store, gate = MemoryStore(), Gate()
 
     def wait(operation: Operation, name: str) -> None:

@@ -113,7 +113,7 @@ def test_nothing_is_overwritten() -> None:
 @settings(max_examples=30, deadline=None)
 @given(leaf_lists, st.data())
 def test_leaves_that_did_not_change_may_lie_in_older_files(leaves: list[Leaf], data: st.DataObject) -> None:
-    """Whichever leaves change from save to save: every checkpoint of the chain verifies, and reads back what was saved."""
+    """Whichever leaves change from save to save: every checkpoint verifies, and reads back what was saved."""
     store = MemoryStore()
     image = lay_out(leaves)
     memory = bytearray(image.header + os.urandom(image.nbytes - len(image.header)))

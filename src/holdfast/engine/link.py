@@ -147,10 +147,10 @@ class KeeperLink:
         return outcomes
 
     def _listen(self, timeout_s: float) -> None:
+        status = self._child.poll()  # before listening: whatever the dead had said has arrived then
         try:
-            for message, _ in self._channel.receive(timeout_s):
+            for message, _ in self._channel.receive(timeout_s if status is None else 0.0):
                 self._take(message)
-            status = self._child.poll()
             if status is not None and not self._finished:
                 self._replace(status)
         except ChannelClosed:

@@ -19,7 +19,7 @@ from torch import Tensor
 import holdfast
 
 from .corpus import standard_library
-from .gpt import VOCABULARY, GPT
+from .gpt import GPT, VOCABULARY
 
 EPOCHS = 3
 SAVE_EVERY_STEPS = 10
