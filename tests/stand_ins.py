@@ -33,9 +33,12 @@ class PlainState:
         self.progress: Any = None
         """What was stored beside the tensors, once a checkpoint was loaded."""
 
-    def capture(self) -> "PlainCapture":
+    def capture(self, *, overlap: bool = False) -> "PlainCapture":
         """Take hold of everything; the bytes are copied by `copy_into`."""
         return PlainCapture(self.values)
+
+    def before_step(self, wait: Callable[[], None]) -> None:
+        """Nothing steps here."""
 
     def plan(self, documents: Mapping[str, Any], leaves: Mapping[str, Sequence[Leaf]]) -> "PlainPlan":
         """Compare names and lengths."""
@@ -58,11 +61,16 @@ class PlainCapture:
         parts: dict[str, Any] = {part: {} for part in self._values}
         return encoding.dumps({"format": 1, "parts": parts, "progress": encoding.pack(dict(progress))})
 
-    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> None:
+    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> bool:
         """Copy the bytes."""
         for part, memories in targets.items():
             for memory, value in zip(memories, self._values[part].values(), strict=True):
                 memory[:] = value
+        return True
+
+    def copy_rest(self) -> str:
+        """Nothing was left."""
+        return ""
 
 
 class PlainPlan:

@@ -178,7 +178,9 @@ class Run:
         self._attempt = claim.attempt
         self._link = KeeperLink(self._launch, self._duty(), time, _log.warning)
         self._record(AttemptStarted(at=claim.claimed_at, attempt=claim.attempt, holder=holder))
-        stager = Stager(self._link, wiring.open_ranks(), time, self._settings.slots)
+        stager = Stager(self._link, wiring.open_ranks(), time, self._settings.slots, overlap=self._settings.overlap)
+        if self._settings.overlap:
+            self._state.before_step(stager.fence)
         try:
             parent = self._resume()
         except BaseException as error:

@@ -34,6 +34,9 @@ class Settings:
     """With `accumulate=k`: every micro-batch ends in a boundary, and gradients are stored too."""
     allow_pickle: bool = False
     """Store objects that are no plain data as pickles, and load them: only for checkpoints you trust."""
+    overlap: bool = False
+    """Copy what only changes in an optimizer's step under the next forward and backward, instead of standing still.
+    For loops that change parameters nowhere else; a write in between is noticed, unless it goes through `.data`."""
     slots: int = 2
     """Staging buffers of the size of the state; 1 where memory is short."""
     finish_s: float = 600.0

@@ -148,7 +148,6 @@ def test_sending_to_somebody_who_takes_nothing() -> None:
     theirs.send({"said": "before"})
     with pytest.raises(ChannelClosed):
         ours.send({"text": "x" * 10_000_000})
-    assert received(theirs, 1)
     with pytest.raises(ChannelClosed):
         ours.send({"text": "would be taken for the rest of the last one"})
     assert ours.receive(0) == [({"said": "before"}, [])]

@@ -60,7 +60,7 @@ class Boundary:
 
     def hear(self, tell: Callable[[str], None]) -> None:
         """Take what the keeper has to say; a save that failed is told. Raises: Superseded, KeeperFailed."""
-        for outcome in self._link.poll():
+        for outcome in [*self._link.poll(), *self._stager.worthless()]:
             self._learn(outcome, tell)
 
     def decide(self, cadence: Cadence, position: Position, asked: str | None) -> Decision:
@@ -98,7 +98,7 @@ class Boundary:
             return False
         began = self._clock.monotonic()
         checkpoint = self._next_name(position.step)
-        capture = self._state.capture()
+        capture = self._state.capture(overlap=self._stager.overlap)
         blobs = {names.documents_file(0): capture.documents(progress), names.METRICS: self._history.to_csv()}
         if config:
             blobs[names.CONFIG] = config
@@ -131,8 +131,8 @@ class Boundary:
         Raises: KeeperFailed when the deadline passes; Superseded.
         """
         deadline = self._clock.monotonic() + deadline_s
-        while self._link.busy_slots if every else self._stager.free_slot() is None:
-            for outcome in self._link.poll(0.1):
+        while self._stager.busy_slots if every else self._stager.free_slot() is None:
+            for outcome in [*self._link.poll(0.1), *self._stager.worthless()]:
                 self._learn(outcome, tell)
             if self._clock.monotonic() > deadline:
                 raise KeeperFailed(f"the keeper (process {self._link.pid}) freed no buffer in {deadline_s:g} s")
@@ -143,6 +143,7 @@ class Boundary:
 
     def finish(self, ending: str, step: int, detail: str, deadline_s: float, tell: Callable[[str], None]) -> None:
         """Let the keeper finish everything. Raises: KeeperFailed, Superseded."""
+        self._stager.fence()
         for outcome in self._link.finish(ending, step, detail, deadline_s):
             self._learn(outcome, tell)
 

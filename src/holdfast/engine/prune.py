@@ -99,9 +99,7 @@ def pinned(store: Store) -> set[CheckpointId]:
 def _candidates(store: Store, digest: Digest, existing: Iterable[CheckpointId], rules: Rules) -> list[Candidate]:
     pins = pinned(store)
     return [
-        Candidate(
-            checkpoint=c, metric=_metric(store, digest, c, rules), pinned=c in pins, refused=c in rules.refused
-        )
+        Candidate(checkpoint=c, metric=_metric(store, digest, c, rules), pinned=c in pins, refused=c in rules.refused)
         for c in existing
     ]
 

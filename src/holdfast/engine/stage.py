@@ -2,6 +2,10 @@
 
 Two slots, so that a crash in the middle of a copy leaves the previous snapshot whole. A slot is reused only after its
 snapshot was committed or has failed; when none is free a save waits for the next boundary instead of stopping training.
+
+With overlap, what only changes in an optimizer's step is copied by a thread under the next forward and backward; a
+fence ahead of the next step waits for the rest. A copy into which something wrote after all is thrown away, and from
+then on everything is copied at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +19,9 @@ from ..spec.names import CheckpointId
 from ..spec.ports import Capture, Clock, Ranks
 from ..spec.snapshot import Snapshot, Span
 from .buffers import StagingBuffer
-from .link import KeeperLink
+from .link import KeeperLink, Outcome
 
+_COPY_DEADLINE_S = 600.0
 _SLACK_BYTES = 1 << 20
 """Room for documents and metrics to grow before a larger buffer is needed."""
 
@@ -34,7 +39,12 @@ class Layout:
 class Stager:
     """Owns the staging buffers of one trainer."""
 
-    def __init__(self, link: KeeperLink, ranks: Ranks, clock: Clock, slots: int) -> None:
+    def __init__(self, link: KeeperLink, ranks: Ranks, clock: Clock, slots: int, *, overlap: bool = False) -> None:
+        self.overlap = overlap
+        """Whether captures may leave large copies for later; off for good once that has gone wrong."""
+        self._copying: tuple[int, Future[None]] | None = None
+        self._worthless: list[Outcome] = []
+        self._copier = ThreadPoolExecutor(1, thread_name_prefix="holdfast-copy")
         self._link = link
         self._ranks = ranks
         self._clock = clock
@@ -45,8 +55,27 @@ class Stager:
 
     def free_slot(self) -> int | None:
         """Tell which slot can be filled now; None when all are still being written."""
-        busy = self._link.busy_slots
+        busy = self.busy_slots
         return next((slot for slot in range(self._slots) if slot not in busy), None)
+
+    @property
+    def busy_slots(self) -> set[int]:
+        """Slots that are being filled, or whose snapshots are not committed yet."""
+        copying = self._copying
+        being_filled = {copying[0]} if copying is not None and not copying[1].done() else set()
+        return being_filled | self._link.busy_slots
+
+    def fence(self) -> None:
+        """Wait until nothing of the state is being copied any more: called ahead of every optimizer step."""
+        copying = self._copying
+        if copying is not None:
+            copying[1].result(_COPY_DEADLINE_S)
+            self._copying = None
+
+    def worthless(self) -> list[Outcome]:
+        """Take the outcomes of copies that were thrown away since the last call."""
+        outcomes, self._worthless = self._worthless, []
+        return outcomes
 
     def warm(self, parts: Mapping[str, Sequence[Leaf]]) -> None:
         """Begin to allocate and touch all slots in the background, for a state of this structure."""
@@ -70,7 +99,8 @@ class Stager:
                 memory[start : start + leaf.nbytes]
                 for start, leaf in zip(image.starts, layout.leaves[part], strict=True)
             ]
-        capture.copy_into(targets)
+        self.fence()
+        whole = capture.copy_into(targets)
         snapshot = Snapshot(
             checkpoint=checkpoint,
             slot=slot,
@@ -83,8 +113,21 @@ class Stager:
             },
             step=step,
         )
-        self._link.submit(snapshot)
+        if whole:
+            self._link.submit(snapshot)
+        else:
+            self._copying = (slot, self._copier.submit(self._copy_rest, capture, snapshot))
         return snapshot
+
+    def _copy_rest(self, capture: Capture, snapshot: Snapshot) -> None:
+        """Copy what was left, in a thread, and hand the snapshot over at once: the trainer may die in this step."""
+        why = capture.copy_rest()
+        if not why:
+            self._link.submit(snapshot)
+            return
+        self.overlap = False
+        why += "; from now on everything is copied at once, as without overlap"
+        self._worthless.append(Outcome(str(snapshot.checkpoint), why, 0.0))
 
     def _fit(self, parts: Mapping[str, Sequence[Leaf]]) -> Layout:
         """Lay the state out; the last layout serves as long as its structure does not change."""

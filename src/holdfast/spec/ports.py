@@ -78,8 +78,18 @@ class Capture(Protocol):
         """All that is no tensor, and how the tensors hang together, as typed JSON; `progress` is stored along."""
         ...
 
-    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> None:
-        """Copy each part's leaves into the given memory, in the order of `parts`; done when this returns."""
+    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> bool:
+        """Copy each part's leaves into the given memory, in the order of `parts`.
+
+        Returns True when all is done, False when something was left for `copy_rest`.
+        """
+        ...
+
+    def copy_rest(self) -> str:
+        """Copy what only changes in an optimizer's step, in any thread, before the next such step.
+
+        Returns why the copy is worthless, when something was changed meanwhile after all; otherwise nothing.
+        """
         ...
 
 
@@ -110,8 +120,12 @@ class RestorePlan(Protocol):
 class State(Protocol):
     """Everything a training run is, by name."""
 
-    def capture(self) -> Capture:
-        """Take hold of the state at a step boundary."""
+    def capture(self, *, overlap: bool = False) -> Capture:
+        """Take hold of the state at a step boundary; with `overlap`, large copies may be left for `copy_rest`."""
+        ...
+
+    def before_step(self, wait: Callable[[], None]) -> None:
+        """Have `wait` called ahead of every optimizer step from now on."""
         ...
 
     def plan(self, documents: Mapping[str, Any], leaves: Mapping[str, Sequence[Leaf]]) -> RestorePlan:

@@ -1,7 +1,7 @@
 """A training's whole state, as the `State` port: parts by name, RNG, gradients in the middle of an accumulation."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from ..spec.leaves import Leaf
 from ..spec.ports import RestorePlan
 from . import rng
 from .feed import Feed
-from .parts import FeedPart, ModulePart, Part, parts_of
+from .parts import FeedPart, ModulePart, Part, StatefulPart, parts_of
 from .restoring import Plan, Stored, put_back
 from .tensors import Array, Collector, copy_to
 
@@ -68,8 +68,19 @@ class TrainingState:
         self._parts[LOADER] = part
         return part.feed
 
-    def capture(self) -> "Captured":
-        """Take hold of everything at a step boundary. Raises: UnknownState."""
+    def before_step(self, wait: Callable[[], None]) -> None:
+        """Have `wait` called ahead of every step of every torch optimizer in the state."""
+        for optimizer in self._optimizers().values():
+            optimizer.register_step_pre_hook(lambda *_: wait())
+
+    def capture(self, *, overlap: bool = False) -> "Captured":
+        """Take hold of everything at a step boundary.
+
+        With `overlap`, what changes in the step of a torch optimizer and nowhere else may be copied later: the
+        parameters it steps, and its own state. Buffers, averaged models, frozen parameters and scalars are not.
+
+        Raises: UnknownState.
+        """
         collected: dict[str, Collector] = {}
         documents: dict[str, Any] = {}
         trees = {name: (part.kind, part.tree()) for name, part in self._parts.items()}
@@ -79,7 +90,8 @@ class TrainingState:
         for name, (kind, tree) in trees.items():
             collected[name] = collector = Collector(allow_pickle=self._allow_pickle)
             documents[name] = {"kind": kind, "tree": _pack(name, tree, collector)}
-        return Captured(collected, documents, encoding.pack(rng.capture()))
+        later = self._stepped(collected) if overlap else {}
+        return Captured(collected, documents, encoding.pack(rng.capture()), later)
 
     def plan(self, documents: Mapping[str, Any], leaves: Mapping[str, Sequence[Leaf]]) -> RestorePlan:
         """Compare a checkpoint with this state, before a byte of it is touched. Raises: StateMismatch."""
@@ -110,6 +122,29 @@ class TrainingState:
                     part.put_back_gradients(tree)
         rng.restore(encoding.unpack(states))
 
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        owners = ((name, part.owner) for name, part in self._parts.items() if isinstance(part, StatefulPart))
+        return {name: owner for name, owner in owners if isinstance(owner, torch.optim.Optimizer)}
+
+    def _stepped(self, collected: Mapping[str, Collector]) -> dict[str, set[int]]:
+        """Numbers of the leaves of each part that change only in the step of a torch optimizer."""
+        optimizers = self._optimizers()
+        stepped = {
+            parameter.data_ptr()
+            for optimizer in optimizers.values()
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        later: dict[str, set[int]] = {}
+        for name, part in self._parts.items():
+            entries = list(enumerate(zip(collected[name].leaves, collected[name].sources, strict=True)))
+            if isinstance(part, ModulePart):
+                own = stepped & {parameter.data_ptr() for parameter in part.module.parameters()}
+                later[name] = {i for i, (_, t) in entries if isinstance(t, torch.Tensor) and t.data_ptr() in own}
+            elif name in optimizers:
+                later[name] = {i for i, (leaf, _) in entries if leaf.name.startswith("state.") and leaf.shape}
+        return later
+
     def _gradients(self) -> dict[str, dict[str, torch.Tensor]]:
         return {name: part.gradients() for name, part in self._parts.items() if isinstance(part, ModulePart)}
 
@@ -117,8 +152,16 @@ class TrainingState:
 class Captured:
     """The `Capture` port: everything but the tensors is held by value already."""
 
-    def __init__(self, collected: Mapping[str, Collector], parts: Mapping[str, Any], states: Any) -> None:
+    def __init__(
+        self,
+        collected: Mapping[str, Collector],
+        parts: Mapping[str, Any],
+        states: Any,
+        later: Mapping[str, set[int]],
+    ) -> None:
         self._sources: dict[str, list[Array]] = {name: c.sources for name, c in collected.items()}
+        self._later = later
+        self._rest: list[tuple[str, memoryview, torch.Tensor, int]] = []
         self._documents = {"parts": parts, "rng": states}
         self.parts: dict[str, Sequence[Leaf]] = {name: c.leaves for name, c in collected.items() if c.leaves}
 
@@ -126,11 +169,25 @@ class Captured:
         """Write the documents, with `progress` along."""
         return encoding.dumps({"format": 1, **self._documents, "progress": encoding.pack(dict(progress))})
 
-    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> None:
-        """Copy every tensor; done when this returns."""
+    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> bool:
+        """Copy every tensor, but for those that may be copied later; tell whether that was all."""
         for part, memories in targets.items():
-            for memory, source in zip(memories, self._sources[part], strict=True):
-                copy_to(memory, source)
+            later = self._later.get(part, ())
+            for i, (memory, source) in enumerate(zip(memories, self._sources[part], strict=True)):
+                if i in later and isinstance(source, torch.Tensor):
+                    name = f"{part}/{self.parts[part][i].name}"
+                    self._rest.append((name, memory, source, source._version))
+                else:
+                    copy_to(memory, source)
+        return not self._rest
+
+    def copy_rest(self) -> str:
+        """Copy the others. Torch counts the writes to a tensor: one that came in between makes the copy worthless."""
+        for name, memory, source, version in self._rest:
+            copy_to(memory, source)
+            if source._version != version:
+                return f"{name} was changed outside of an optimizer's step while it was copied"
+        return ""
 
 
 def _pack(name: str, tree: Any, collector: Collector) -> Any:
