@@ -17,7 +17,7 @@ _NEEDS = ("torch", "matplotlib")
 
 
 def demo(
-    folder: FolderArgument = Path("holdfast-demo"),
+    folder: FolderArgument = Path("demo"),
     steps: StepsOption = None,
     kills: KillsOption = None,
     as_json: JsonOption = False,

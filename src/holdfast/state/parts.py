@@ -104,6 +104,23 @@ class StatefulPart:
         self.owner.load_state_dict(tree)
 
 
+class OptimizerPart(StatefulPart):
+    """A torch optimizer, whose state comes back in the dtypes it had."""
+
+    def put_back(self, tree: Any) -> None:
+        """Have it load its state, then put back what torch rounded to a parameter's dtype on the way."""
+        self.owner.load_state_dict(tree)
+        live = self.owner.state_dict()["state"]
+        for key, entries in tree["state"].items():
+            held = live.get(key)
+            if not isinstance(entries, dict) or not isinstance(held, dict):
+                continue
+            for name, value in entries.items():
+                now = held.get(name)
+                if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != value.dtype:
+                    held[name] = value.to(now.device)
+
+
 class FeedPart:
     """A loader: its position in the data."""
 
@@ -202,6 +219,8 @@ def parts_of(path: str, value: Any) -> dict[str, Part]:
     stateful = callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
     if isinstance(value, torch.utils.data.DataLoader) or (stateful and hasattr(value, "__iter__")):
         return {path: FeedPart(value)}
+    if isinstance(value, torch.optim.Optimizer):
+        return {path: OptimizerPart(value)}
     if stateful:
         return {path: StatefulPart(value)}
     if isinstance(value, torch.Generator):

@@ -78,10 +78,6 @@ class Evidence:
                     return event
         return {}
 
-    def nbytes(self, checkpoint: CheckpointId) -> int:
-        """Return the size of one checkpoint's files in bytes."""
-        return sum(entry.stat().st_size for entry in os.scandir(self.store / checkpoint.folder))
-
     def _attempt_files(self) -> list[str]:
         folder = self.store / names.ATTEMPTS
         return [names.ATTEMPTS + name for name in os.listdir(folder)] if folder.exists() else []

@@ -92,7 +92,7 @@ def _kills(upper: "Axes", lower: "Axes", curves: Curves) -> None:
         for axes in (upper, lower):
             axes.axvline(at, color=_KILL, linewidth=1.2, linestyle=(0, (4, 2)), alpha=0.85)
         _marker(upper, kill, named=len(curves.kills) <= _MOST_NAMED)
-    upper.legend(loc="upper right", frameon=True, facecolor="white", edgecolor="none", framealpha=0.9)
+    upper.legend(loc="center right", frameon=True, facecolor="white", edgecolor="none", framealpha=0.9)
 
 
 def _marker(axes: "Axes", kill: Kill, *, named: bool) -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m holdfast.cli.demo.train --store runs/gpt --steps 360
+    python -m holdfast.cli.demo.train --store runs/gpt --steps 300
 
 The same command starts it and restarts it; the two lines that make it survive are marked.
 """
@@ -26,7 +26,7 @@ SAVE_EVERY_STEPS = 10
 
 
 class Windows(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Windows spread evenly over the text, each shifted by chance every time it is read: augmentation in the workers."""
+    """Windows spread evenly over the text, each shifted by chance when it is read: augmentation in the workers."""
 
     def __init__(self, text: bytes, windows: int, context: int) -> None:
         self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -55,12 +55,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.cli.demo.train", description=__doc__.splitlines()[0])
     parser.add_argument("--store", required=True, help="where checkpoints go, and where training resumes from")
-    parser.add_argument("--steps", type=int, default=360, help=f"optimizer steps, a multiple of {EPOCHS}")
-    parser.add_argument("--batch", type=int, default=16, help="windows per step")
+    parser.add_argument("--steps", type=int, default=300, help=f"optimizer steps, a multiple of {EPOCHS}")
+    parser.add_argument("--batch", type=int, default=12, help="windows per step")
     parser.add_argument("--context", type=int, default=64, help="bytes per window")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="1 leaves the other core to loader workers and keeper")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(words)
 
@@ -96,7 +96,7 @@ def main() -> None:
             optimizer.step()
             scheduler.step()
             run.report(loss=loss, lr=scheduler.get_last_lr()[0])
-            print(f"step {run.step} loss {loss.item():.4f}", flush=True)
+            print(f"step {run.step + 1} loss {loss.item():.4f}", flush=True)
 
 
 if __name__ == "__main__":
