@@ -1,4 +1,7 @@
-"""Every store keeps the whole `Store` port."""
+"""Every store keeps the whole `Store` port.
+
+Rule 1: objects are written once, under their final unique name, and never changed.
+"""
 
 from pathlib import Path
 

@@ -40,10 +40,8 @@ BASE = bytes(range(256)) * 4
 
 
 def state_at(step: int) -> PlainState:
-    """Make the state of a step: a frozen base, and a head and moments that change."""
-    return PlainState(
-        {"model": {"base": BASE, "head": bytes([step] * 40)}, "optimizer": {"m": bytes([step + 1] * 90), "t": b""}}
-    )
+    """Make the state of a step: a frozen base, an empty leaf, and a head that changes."""
+    return PlainState({"model": {"base": BASE, "empty": b"", "head": bytes([step] * 40)}})
 
 
 class Nobody:

@@ -183,7 +183,7 @@ def draw(rng: random.Random, *, fresh: bool, last: bool) -> list[Kill]:
     if kind == "two in one epoch":
         second = training(rng.randint(1, 3), rng.uniform(0, 0.005))
         return [Kill(kind, committed(rng.uniform(0, 0.01)), BOTH), Kill(kind, second, BOTH)]
-    into = training(rng.randint(1, 16), rng.uniform(0, 0.008))
+    into = training(rng.randint(1, 30), rng.uniform(0, 0.008))
     whom = rng.choice((TRAINER, BOTH, BOTH))
     anyone = rng.choice((TRAINER, KEEPER, BOTH))
     moment, victims = {

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import wiring
+from holdfast.engine.past import read_verdict
 from holdfast.spec.manifest import FORMAT, seal, unseal
 
 from .kills import Sight
@@ -135,6 +136,34 @@ def test_a_second_process_is_refused_and_told_who_trains_the_run(zygote: Zygote,
     assert f"process {first.pid} on {holder['host']}" in said
     assert zygote.finish(first) == 0
     assert first.lines() == alone.lines()
+
+
+def test_of_many_processes_that_start_at_once_one_trains(zygote: Zygote, tmp_path: Path) -> None:
+    """Nobody is told a wrong name, nobody crashes, and the one that trains is not disturbed."""
+    crowd = [zygote.start(TRAIN, tmp_path / "run", "--epochs", "1", "--pace", "0.1") for _ in range(5)]
+    codes = [zygote.finish(process) for process in crowd]
+    assert sorted(codes) == [0] + [DO_NOT_RETRY] * 4
+    winner = crowd[codes.index(0)]
+    for process in crowd:
+        assert process is winner or f"is being trained already, by process {winner.pid} on " in refused(process)
+    assert len(winner.lines()) == 14
+
+
+def test_ctrl_c_ends_a_training_whose_last_save_is_kept(zygote: Zygote, tmp_path: Path) -> None:
+    """The keeper, in a session of its own, does not hear the interrupt, finishes the save and ends."""
+    store = Sight(tmp_path / "run")
+    alone = zygote.run(TRAIN, tmp_path / "alone")
+    process = zygote.start(TRAIN, store.path, "--pace", "0.01")
+    assert process.until(store.unfinished)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group, loader workers too
+    assert zygote.finish(process) not in (0, DO_NOT_RETRY)
+    assert "KeyboardInterrupt" in process.said()
+    verdict = read_verdict(wiring.open_store(store.path), 1)
+    assert verdict is not None
+    assert (verdict.ending, verdict.checkpoint) == ("exited", str(store.committed()[-1]))
+    again = zygote.run(TRAIN, store.path)
+    assert f"resumed from {verdict.checkpoint} " in again.said()
+    assert again.lines() == alone.lines()[-len(again.lines()) :]
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_never_begun_afresh(zygote: Zygote, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The keeper is killed, again and again; its trainer starts another one and no save is lost."""
+"""The keeper is killed, again and again; its trainer starts another one and no save is lost.
+
+Rule 9: every wait has a deadline and says who is missing.
+"""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A script that changed since the checkpoint was taken, or holds something that cannot be stored: told, never guessed."""
+"""A script that changed since its last checkpoint, or holds what cannot be stored: told, never guessed."""
 
 import logging
 import threading
@@ -167,13 +167,18 @@ def test_a_plain_shuffling_loader_is_warned_of_and_lowers_the_level(
     """Whoever uses it is told before any work is done, and at the resume what that means."""
     caplog.set_level(logging.INFO, "holdfast")
     data = DataLoader(TensorDataset(torch.arange(16.0)), batch_size=2, shuffle=True)
-    with pytest.raises(Broken), holdfast.Run(tmp_path, state=state()) as run:
-        with pytest.warns(UserWarning, match=r"use holdfast\.DataLoader"):
+
+    def break_off() -> None:
+        with holdfast.Run(tmp_path, state=state()) as run:
             batches = iter(run.batches(data, epochs=1))
+            with pytest.warns(UserWarning, match=r"use holdfast\.DataLoader"):
+                next(batches)
+            run.save()
             next(batches)
-        run.save()
-        next(batches)
-        raise Broken
+            raise Broken
+
+    with pytest.raises(Broken):
+        break_off()
     with holdfast.Run(tmp_path, state=state()) as run:
         assert run.step == 1
         with pytest.warns(UserWarning, match="another shuffle"):

@@ -182,6 +182,41 @@ def with_several_models() -> Training:
     return training
 
 
+class Exact(torch.optim.Optimizer):
+    """Momentum that is kept more exactly than the parameters are."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update in 32 bits, store in 16."""
+        for parameter in self.param_groups[0]["params"]:
+            momentum = self.state[parameter].setdefault("momentum", torch.zeros(parameter.shape))
+            momentum.mul_(0.9).add_(parameter.grad.float())
+            parameter.sub_(0.05 * momentum)
+
+
+class Halved(torch.nn.Module):
+    """A network that computes in 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(6, 1).bfloat16()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Compute in 16 bits, answer in 32."""
+        return self.inner(inputs.bfloat16()).float()
+
+
+def wide_optimizer_state() -> Training:
+    """Parameters of 16 bits whose optimizer keeps 32; torch's own loading would round that."""
+    training = plain(sgd)
+    training.model = training.state["model"] = Halved()
+    training.optimizer = training.state["optimizer"] = Exact(training.model.parameters())
+    return training
+
+
 def compiled() -> Training:
     """A model that goes through torch.compile."""
     training = plain(sgd)
@@ -214,6 +249,7 @@ RECIPES: dict[str, Callable[[], Training]] = {
     "adagrad": lambda: plain(lambda p: torch.optim.Adagrad(p, 0.05, lr_decay=0.01)),
     "rmsprop": lambda: plain(lambda p: torch.optim.RMSprop(p, 0.01, momentum=0.5, centered=True)),
     "nadam": lambda: plain(lambda p: torch.optim.NAdam(p, 0.01)),
+    "wide optimizer state": wide_optimizer_state,
     "scaler": with_scaler,
     "average": with_average,
     "generators and plain data": with_generators_and_plain_data,

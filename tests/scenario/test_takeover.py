@@ -1,4 +1,7 @@
-"""One attempt follows another while something of the older one still lives: its keeper, or all of it elsewhere."""
+"""One attempt follows another while something of the older one still lives: its keeper, or all of it elsewhere.
+
+Rule 9: every wait has a deadline and says who is missing.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ from .zygote import Process, Zygote, keepers_of
 
 pytestmark = pytest.mark.slow
 
-SLOW_SAVES = ("--ballast", "24", "--pace", "0.01")
+SLOW_SAVES = ("--ballast", "8", "--pace", "0.01")
 DO_NOT_RETRY = 78
 
 

@@ -37,29 +37,29 @@ TRAIN = Path(__file__).with_name("train.py")
 FRESH_EVERY = 12
 """One attempt in so many runs in a new interpreter."""
 
-_PACED = ("--pace", "0.004")
+_PACED = ("--pace", "0.006")
 PROFILES = (
-    Profile(name="plain", words=_PACED, steps_per_epoch=12, every_steps=4, pace_s=0.004),
+    Profile(name="plain", words=_PACED, steps_per_epoch=12, every_steps=4, pace_s=0.006),
     Profile(
         name="save after save",
-        words=("--every-steps", "1", "--ballast", "4", *_PACED),
+        words=("--every-steps", "1", "--ballast", "1", *_PACED),
         steps_per_epoch=12,
         every_steps=1,
-        pace_s=0.004,
+        pace_s=0.006,
     ),
     Profile(
         name="accumulating",
         words=("--accumulate", "5", "--every-steps", "2", *_PACED),
         steps_per_epoch=3,
         every_steps=2,
-        pace_s=0.004,
+        pace_s=0.006,
     ),
     Profile(
         name="saving inside an accumulation",
         words=("--accumulate", "5", "--mid", "--every-batches", "2", "--every-steps", "3", *_PACED),
         steps_per_epoch=3,
         every_steps=3,
-        pace_s=0.004,
+        pace_s=0.006,
     ),
 )
 
@@ -170,8 +170,10 @@ class Torture:
         before = course.store.committed()
         self.summary.attempts += 1
         self.summary.torn_saves += len(course.store.unfinished())
-        workers = self._rng.choice((0, 0, 1, 2))
-        process = self._zygote.start(TRAIN, course.store.path, *course.profile.words, "--workers", workers, fresh=fresh)
+        workers, overlap = self._rng.choice((0, 0, 1, 2)), self._rng.choice(((), ("--overlap",)))
+        process = self._zygote.start(
+            TRAIN, course.store.path, *course.profile.words, "--workers", workers, *overlap, fresh=fresh
+        )
         scene = Scene(
             profile=course.profile,
             process=process,

@@ -47,7 +47,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mid", action="store_true", help="save in the middle of an accumulation, too")
     parser.add_argument("--keep", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.0, help="seconds that each batch takes at least")
-    parser.add_argument("--ballast", type=float, default=0.0, help="MiB of state that only make saves slow")
+    parser.add_argument("--ballast", type=float, default=0.0, help="MiB of parameters that only make saves slow")
+    parser.add_argument("--overlap", action="store_true")
     return parser.parse_args()
 
 
@@ -58,12 +59,13 @@ def main(args: argparse.Namespace) -> None:
     random.seed(0)
     np.random.seed(0)
     layers = (torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Dropout(0.2))
+    layers[0].register_parameter("ballast", torch.nn.Parameter(torch.ones(int(args.ballast * (1 << 18)))))
     model = torch.nn.Sequential(*layers, torch.nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), args.lr)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)
     ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     noise = torch.Generator().manual_seed(3)
-    notes = {"best": float("inf"), "epochs": (), "ballast": torch.ones(int(args.ballast * (1 << 18)))}
+    notes = {"best": float("inf"), "epochs": ()}
     loader = holdfast.DataLoader(Noisy(96), batch_size=8, shuffle=True, num_workers=args.workers, seed=5)
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "ema": ema, "noise": noise}
     settings = holdfast.Settings(
@@ -71,6 +73,7 @@ def main(args: argparse.Namespace) -> None:
         save_mid_accumulation=args.mid,
         keep=holdfast.Keep(last=args.keep),
         allow=args.allow,
+        overlap=args.overlap,
     )
     config = {"lr": args.lr, "accumulate": args.accumulate, "shape": (8, 32)}
     with holdfast.Run(args.store, state={**state, "notes": notes}, config=config, settings=settings) as run:
@@ -78,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
             for inputs, targets, indices in run.batches(loader, accumulate=args.accumulate):
                 blurred = targets + 0.01 * torch.randn(targets.shape, generator=noise)
                 loss = torch.nn.functional.mse_loss(model(inputs), blurred) * random.uniform(0.9, 1.1)
-                loss.backward()
+                (loss + 0.01 * layers[0].ballast.sum()).backward()
                 if not run.accumulating:
                     optimizer.step()
                     optimizer.zero_grad()
@@ -86,7 +89,6 @@ def main(args: argparse.Namespace) -> None:
                 run.report(loss=loss)
                 if args.every_batches and loader.batches % args.every_batches == 0:
                     run.save()
-                notes["ballast"].add_(1)
                 drew = [random.random(), float(np.random.rand()), torch.rand(()).item()]
                 samples = indices.tolist()
                 say(batch=loader.seen, epoch=epoch, step=run.step, loss=loss.item(), samples=samples, drew=drew)
