@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 N ?= 500
 SEED ?= 0
 
-.PHONY: help demo test check lint torture clean
+.PHONY: help demo test check lint torture bench clean
 
 help:           ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -14,11 +14,11 @@ help:           ## say what there is
 demo: $(VENV)/.demo   ## train a small GPT, kill it, prove the resume bit-exact
 	$(BIN)/holdfast demo
 
-test: check     ## everything but the long torture, under 10 minutes on two cores
+test: lint      ## everything but the long torture, under 10 minutes on two cores
 	$(BIN)/python -m pytest
 
 check: lint     ## lint, layers, types and the fast tests, under 30 seconds
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2
 
 lint: $(VENV)/.dev    ## style, layers, types
 	$(BIN)/ruff check .
@@ -29,6 +29,9 @@ lint: $(VENV)/.dev    ## style, layers, types
 torture: $(VENV)/.dev ## N kills at random instants and inside saves; N=500 SEED=0
 	$(BIN)/python -m tests.scenario.torture --kills $(N) --seed $(SEED)
 
+bench: $(VENV)/.bench ## speed and memory beside the machine's limits and other libraries, into docs/; two hours
+	$(BIN)/python -m benchmarks
+
 clean:          ## remove what these verbs made
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
@@ -38,6 +41,10 @@ $(BIN)/python:
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[demo]'
 	@touch $@
+
+$(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[bench]'
+	@touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'

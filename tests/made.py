@@ -187,7 +187,8 @@ class _State:
         packed = {"format": 1, "parts": parts, "rng": rng, "progress": encoding.pack(dict(progress))}
         return encoding.dumps(packed)
 
-    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> None:
+    def copy_into(self, targets: Mapping[str, Sequence[memoryview]]) -> bool:
         for part, memories in targets.items():
             for memory, tensor in zip(memories, self._tensors[part].values(), strict=True):
                 memory[:] = tensor.data
+        return True

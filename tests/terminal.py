@@ -6,6 +6,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from holdfast.cli.app import app
 
 
@@ -34,7 +36,8 @@ class Terminal(io.StringIO):
 def holdfast(*words: object, stderr: io.StringIO | None = None) -> Said:
     """Run one command line; a traceback of our own code comes out as the exception it is."""
     out, err = io.StringIO(), stderr or io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as environment:
+        environment.setenv("COLUMNS", "160")  # otherwise as wide as the terminal that the tests happen to run in
         try:
             app([str(word) for word in words], prog_name="holdfast")
             code = 0

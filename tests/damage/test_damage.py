@@ -352,21 +352,24 @@ def test_a_living_trainer_is_respected_whatever_else_is_damaged() -> None:
         attempts.claim(store, LocalProcesses(), ToldClock(), {"pid": 1}, lambda text: None)
 
 
-def shared_base_run() -> tuple[MemoryStore, str]:
+def shared_base_run(base: bytes) -> tuple[MemoryStore, str]:
     """Make a run whose three checkpoints share a frozen base; return the file it lies in."""
     store = MemoryStore()
     world = World(store, keep=Keep(last=3))
     for step in (10, 20, 30):
-        world.stage(step, PlainState({"model": {"base": b"\x07" * 9000, "head": bytes([step] * 9)}}))
+        world.stage(step, PlainState({"model": {"base": base, "head": bytes([step] * 9)}}))
         world.outcomes(1)
     world.finish()
     return store, OLD.folder + MODEL
 
 
-@pytest.mark.parametrize("what", ["delete", "cut in half", "flip first tensor byte", "zero a tensor page"])
-def test_damage_to_a_shared_file_refuses_all_that_share_it(what: str) -> None:
-    """Every checkpoint whose leaves lie in the file is refused, and each refusal names that file."""
-    store, shared = shared_base_run()
+SHARED_DAMAGES = ["delete", "cut in half", "flip first tensor byte", "zero a tensor page"]
+
+
+@pytest.mark.parametrize(("what", "fill"), [(w, 7) for w in SHARED_DAMAGES] + [("cut in half", 0)])
+def test_damage_to_a_shared_file_refuses_all_that_share_it(what: str, fill: int) -> None:
+    """Every checkpoint whose leaves lie in the file is refused, naming it; also if only zeros were cut off."""
+    store, shared = shared_base_run(bytes([fill] * 9000))
     replace(store, shared, {**DAMAGES, **IN_PARTS}[what](store.read(shared), b""))
     with pytest.raises(NoneUsable) as refusal:
         resume(store, xxh3, PlainState({"model": {"base": bytes(9000), "head": bytes(9)}}), lambda c, d: None)
@@ -375,9 +378,19 @@ def test_damage_to_a_shared_file_refuses_all_that_share_it(what: str) -> None:
     assert all(shared in why_unsound(store, checkpoint) for checkpoint in (OLD, MIDDLE, NEWEST))
 
 
+@pytest.mark.parametrize("what", ["delete", "cut in half"])
+def test_a_shared_file_that_is_gone_or_too_short_is_found_without_reading_it(what: str) -> None:
+    """A prune looks at names and lengths only; that is enough to hold it back."""
+    store, shared = shared_base_run(bytes(9000))
+    replace(store, shared, DAMAGES[what](store.read(shared), b""))
+    save(store, CheckpointId(attempt=1, step=40), some_state())
+    report = prune(store, xxh3, Rules(keep=Keep(last=2), metric_at=lambda step: None))
+    assert f"{NEWEST} does not verify ({shared}" in report.held_back
+
+
 def test_damage_to_the_part_of_a_shared_file_that_is_not_shared() -> None:
     """The older one's header and head are its own: only it is refused."""
-    store, shared = shared_base_run()
+    store, shared = shared_base_run(bytes([7] * 9000))
     replace(store, shared, flip(-1)(store.read(shared), b""))
     assert shared in why_unsound(store, OLD)
     assert why_unsound(store, MIDDLE) == why_unsound(store, NEWEST) == ""

@@ -322,7 +322,8 @@ def main() -> int:
         print(json.dumps(told, indent=2))
     else:
         for name, value in told.items():
-            print(f"{name.replace('_', ' ')}: {value if not isinstance(value, dict | list) else len(value)}")
+            if not isinstance(value, dict):
+                print(f"{name.replace('_', ' ')}: {len(value) if isinstance(value, list) else value}")
         for kind, count in told["kills"].items():
             print(f"  {count:5d}  {kind}")
         print("\n".join(summary.wrong))

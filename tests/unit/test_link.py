@@ -211,12 +211,12 @@ def test_a_commit_in_between_starts_the_count_again() -> None:
             raise SystemExit
 
     world = World(Hindered(store, every_first_try))
-    for step in range(10, 80, 10):
+    for step in range(10, 70, 10):
         world.stage(step, some_state(step))
         world.outcomes(1)
     world.finish()
-    assert sound(store) == [60, 70]
-    assert len(world.keepers) == 8
+    assert sound(store) == [50, 60]
+    assert len(world.keepers) == 7
 
 
 class Deaf(DeadOnArrival):

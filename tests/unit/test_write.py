@@ -57,7 +57,6 @@ def write_part(leaves: list[Leaf], blob: bytes = b"{}") -> tuple[MemoryStore, Ch
     return store, open_checkpoint(store, xxh3, ID), content
 
 
-@settings(max_examples=50, deadline=None)
 @given(leaf_lists)
 def test_a_file_is_the_image_in_memory(leaves: list[Leaf]) -> None:
     """Whatever the dtypes and shapes, empty leaves among wider and narrower ones included: the file is whole."""
@@ -110,7 +109,7 @@ def test_nothing_is_overwritten() -> None:
         write.write_rank_manifest(store, xxh3, checkpoint.ranks[0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25)
 @given(leaf_lists, st.data())
 def test_leaves_that_did_not_change_may_lie_in_older_files(leaves: list[Leaf], data: st.DataObject) -> None:
     """Whichever leaves change from save to save: every checkpoint verifies, and reads back what was saved."""
@@ -147,3 +146,24 @@ def test_leaves_that_did_not_change_may_lie_in_older_files(leaves: list[Leaf], d
             assert into == expected[start : start + leaf.nbytes]
         for name in checkpoint.ranks[0].parts:
             safetensors.deserialize(store.read(checkpoint.id.folder + name))
+
+
+def test_equal_bytes_of_another_kind_are_not_referred_to() -> None:
+    """Zeros are zeros, but a tensor that became another dtype or shape is stored as what it is now."""
+    store = MemoryStore()
+    previous = None
+    for step, leaf in enumerate([Leaf("w", "float32", (4,)), Leaf("w", "int32", (4,)), Leaf("w", "int32", (2, 2))]):
+        image = lay_out([leaf])
+        snapshot = Snapshot(
+            checkpoint=CheckpointId(attempt=1, step=step),
+            slot=0,
+            taken_at=0.0,
+            parts={"model": Span(FILE, 0, image.nbytes)},
+            blobs=(),
+            leaves={"model": ((leaf, image.starts[0]),)},
+            step={},
+        )
+        memory = memoryview(bytearray(image.header) + bytearray(leaf.nbytes))
+        previous = write.write_files(store, xxh3, Rank(), snapshot, memory, previous)
+        assert [stored.leaf for stored in previous.leaves] == [leaf]
+        assert previous.leaves[0].lengths == leaf.shape
