@@ -23,7 +23,8 @@ from . import machine, pictures, proofs, report
 from .child import Job
 from .holdfast_runs import SLOTS
 from .measure import Record, Results, there_and_back
-from .peers import ASYNC, HOLDFAST, PEERS
+from .peers import ASYNC, PEERS
+from .targets import HOLDFAST
 
 _DEADLINE_S = 900.0
 _SMALL_MIB = 64
@@ -48,7 +49,9 @@ def main(words: Sequence[str] | None = None) -> int:
         _write(args.out.with_suffix(".json"), _about(args), _measure(args))
     stored = json.loads(args.out.with_suffix(".json").read_text())
     results = Results([Record(**record) for record in stored["records"]])
-    args.out.with_suffix(".md").write_text(report.fill(document, report.sections(results, stored["about"], SLOTS)))
+    args.out.with_suffix(".md").write_text(
+        report.fill(document, report.sections(results, stored["about"], SLOTS, args.out.name))
+    )
     pictures.draw(results, args.out)
     return 1 if any(record.error for record in results.records if record.kind != "flip") else 0
 

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from . import holdfast_runs, limits, proofs, saving, state, training
-from .peers import HOLDFAST, TORCH_SAVE, maker
+from .peers import maker
+from .targets import HOLDFAST, REFERENCE
 
 THREADS = 2
-_TAKES_ANY = (HOLDFAST, TORCH_SAVE)
+_TAKES_ANY = (HOLDFAST, REFERENCE)
 """Contestants that load into an optimizer without moments, too."""
 
 

@@ -24,6 +24,7 @@ from .state import Trained, bytes_of
 SLOTS = 2
 _NEVER = 1 << 60
 _DEADLINE_S = 600.0
+_WARM_UP_S = 60.0
 _LOOK_EVERY_S = 0.002
 _FROZEN_SAVES = 10
 _BOUNDARIES = 1000
@@ -52,7 +53,7 @@ class Holdfast:
         """Enter the run and pass one boundary, after which the staging buffers are made in the background."""
         self._run.__enter__()
         self._run.boundary()
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + _WARM_UP_S
         while _shared_bytes() < SLOTS * self._state.nbytes and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
 

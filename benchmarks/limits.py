@@ -168,8 +168,7 @@ def _digests(memory: memoryview) -> dict[str, float]:
         def two() -> None:
             list(threads.map(xxh3, pieces))
 
-        values = _best("digest", {"one": one, "two": two})
-    return values
+        return _best("digest", {"one": one, "two": two})
 
 
 def _best(name: str, ways: dict[str, Callable[[], float | None]]) -> dict[str, float]:

@@ -6,16 +6,15 @@ from pathlib import Path
 from .contestants import Contestant
 from .holdfast_runs import Holdfast
 from .state import Trained
+from .targets import HOLDFAST, REFERENCE
 
-HOLDFAST = "Holdfast"
-TORCH_SAVE = "torch.save in place"
 ASYNC = (
     "DCP async_save (thread)",
     "DCP async_save (process)",
     "torch_checkpointing",
     "torchsnapshot async_take",
 )
-PEERS = (TORCH_SAVE, "torch.save and rename", "safetensors", "DCP save", "torchsnapshot take", *ASYNC)
+PEERS = (REFERENCE, "torch.save and rename", "safetensors", "DCP save", "torchsnapshot take", *ASYNC)
 
 
 def maker(name: str) -> Callable[[Trained, Path], Contestant]:

@@ -1,5 +1,6 @@
 """torch.distributed.checkpoint, as one process uses it."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-from .contestants import Pending, finished, remove
+from .contestants import Contestant, Pending, finished, remove
 from .state import Trained
 
 
@@ -75,7 +76,7 @@ class Detached(Blocking):
         return Pending(done=future.done, wait=future.result)
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[Trained, Path], Contestant]] = {
     "DCP save": Blocking,
     "DCP async_save (thread)": Threaded,
     "DCP async_save (process)": Detached,

@@ -1,5 +1,6 @@
 """torch_checkpointing and torchsnapshot."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from torch_checkpointing import CheckpointManager
 from torch_checkpointing.storage.filesystem import LocalFileSystemStorageConfig
 from torchsnapshot import Snapshot
 
-from .contestants import Pending, finished, remove
+from .contestants import Contestant, Pending, finished, remove
 from .state import Trained
 
 
@@ -34,7 +35,8 @@ class TorchCheckpointing:
 
     def updating(self) -> AbstractContextManager[object]:
         """Its own lock, held around what changes the state."""
-        return self._manager.lock()
+        lock: AbstractContextManager[object] = self._manager.lock()
+        return lock
 
     def place(self, number: int) -> Path:
         """A folder of its own for each save."""
@@ -101,7 +103,7 @@ class TorchSnapshotAsync(TorchSnapshot):
         return Pending(done=pending.done, wait=pending.wait)
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[Trained, Path], Contestant]] = {
     "torch_checkpointing": TorchCheckpointing,
     "torchsnapshot take": TorchSnapshot,
     "torchsnapshot async_take": TorchSnapshotAsync,

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from .contestants import Pending, finished, remove
+from .contestants import Contestant, Pending, finished, remove
 from .state import Trained
 
 
@@ -92,7 +92,7 @@ class Safetensors(OneFile):
         save_file(flat, place)
 
 
-MAKERS: dict[str, Callable[[Trained, Path], OneFile]] = {
+MAKERS: dict[str, Callable[[Trained, Path], Contestant]] = {
     "torch.save in place": InPlace,
     "torch.save and rename": OneFile,
     "safetensors": Safetensors,

@@ -28,11 +28,11 @@ def draw(results: Results, folder: Path) -> list[Path]:
     style = {"font.family": "DejaVu Sans", "font.size": 10, "axes.edgecolor": _SOFT, "text.color": _INK}
     pictures: dict[str, Callable[[Any], Any]] = {
         "saving.png": lambda plot: _bars(
-            plot, results, "Saving: how long training stands still (dark), and until the files are durable (light)",
+            plot, results, "Saving: stall (dark), time to durable (light)",
             (("stall_s", "copy_memfd_s", "copy to a warm buffer"), ("durable_s", "write_s", "raw write and fsync")),
         ),
         "loading.png": lambda plot: _bars(
-            plot, results, "Loading: from the page cache (dark), from the disk (light)",
+            plot, results, "Loading: from the page cache (dark), from disk (light)",
             (("load_warm_s", "read_warm_s", "raw read, warm"), ("load_cold_s", "read_cold_s", "raw read, cold")),
         ),
         "training.png": lambda plot: _slowdown(plot, results),
@@ -49,7 +49,7 @@ def _bars(plot: Any, results: Results, title: str, pairs: Sequence[tuple[str, st
     """One panel per size; two bars per contestant, and a line at each limit."""
     names = results.contestants("save")
     sizes = results.sizes
-    figure, panels = plot.subplots(1, len(sizes), figsize=(5.2 * len(sizes) + 2.4, 5.4), sharey=True, squeeze=False)
+    figure, panels = plot.subplots(1, len(sizes), figsize=(4.4 * len(sizes) + 3.4, 5.4), sharey=True, squeeze=False)
     for axes, size in zip(panels[0], sizes, strict=True):
         for number, (name, under, label) in enumerate(pairs):
             for place, contestant in enumerate(names):
@@ -63,6 +63,8 @@ def _bars(plot: Any, results: Results, title: str, pairs: Sequence[tuple[str, st
                 style = ("-", "--")[number]
                 axes.axvline(bound.median, color=_LIMIT, linewidth=1.2, linestyle=style, label=f"limit: {label}")
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(plot.NullFormatter())
         axes.set_title(size_name(size), fontsize=11)
         axes.set_xlabel("seconds")
         _frame(axes)
@@ -70,8 +72,8 @@ def _bars(plot: Any, results: Results, title: str, pairs: Sequence[tuple[str, st
     first.set_yticks(range(len(names)), names)
     first.invert_yaxis()
     figure.suptitle(title, fontsize=13, weight="bold", x=0.01, ha="left")
-    figure.legend(*first.get_legend_handles_labels(), loc="upper right", frameon=False, ncols=2, fontsize=9)
-    figure.tight_layout(rect=(0, 0, 1, 0.96))
+    figure.legend(*first.get_legend_handles_labels(), loc="lower right", frameon=False, ncols=2, fontsize=9)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     return figure
 
 

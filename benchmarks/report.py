@@ -22,16 +22,16 @@ def fill(document: str, sections: Mapping[str, str]) -> str:
     return _SECTION.sub(lambda match: f"{match[1]}\n{sections[match[2]].strip()}\n\n{match[3]}", document)
 
 
-def sections(results: Results, about: Mapping[str, object], slots: int) -> dict[str, str]:
-    """Write every section."""
+def sections(results: Results, about: Mapping[str, object], slots: int, beside: str) -> dict[str, str]:
+    """Write every section; `beside` is the name of the samples' file and the pictures' folder, beside the document."""
     return {
-        "machine": _machine(about),
-        "targets": _targets(list(targets.verdicts(results, slots)), results.sizes),
+        "machine": f"{_machine(about)}\n\nEvery sample is in [{beside}.json]({beside}.json).",
+        "targets": _targets(list(targets.verdicts(results, slots)), results.sizes) + _failures(results),
         "limits": _limits(results),
-        "saving": _per_size(results, _saving),
-        "loading": _per_size(results, _loading),
+        "saving": f"![Saving]({beside}/saving.png)\n\n{_per_size(results, _saving)}",
+        "loading": f"![Loading]({beside}/loading.png)\n\n{_per_size(results, _loading)}",
         "frozen": _frozen(results),
-        "training": _training(results),
+        "training": f"![Training]({beside}/training.png)\n\n{_training(results)}",
         "startup": _startup(results),
     }
 
@@ -136,7 +136,7 @@ def _saving(results: Results, size: int) -> str:
         for name in results.contestants("save")
     ]
     head = ["", "first stall", "later stalls", "x copy, memfd", "x copy, ordinary", "files complete", "durable"]
-    return _table([*head, "x raw write", "extra memory"], rows) + _failures(results, "save", size)
+    return _table([*head, "x raw write", "extra memory"], rows)
 
 
 def _loading(results: Results, size: int) -> str:
@@ -153,7 +153,7 @@ def _loading(results: Results, size: int) -> str:
         ]
         for name in results.contestants("save")
     ]
-    head = ["", "cold", "x raw read", "warm", "x raw read", "extra memory", "syncs per save", "one flipped bit"]
+    head = ["", "cold", "x raw read", "warm", "x raw read", "extra memory", "syncs its files", "one flipped bit"]
     return _table(head, rows)
 
 
@@ -163,7 +163,7 @@ def _proof(results: Results, kind: str, name: str) -> str:
         return "-"
     record = found[0]
     if kind == "once":
-        return f"{record.values['syncs']:g}" if "syncs" in record.values else "not traced"
+        return "not traced" if "syncs" not in record.values else "yes" if record.values["syncs"] else "**no**"
     return "refused" if record.error else "**loaded silently**"
 
 
@@ -206,7 +206,7 @@ def _training(results: Results) -> str:
         )
     steps = results.spread(Metric("train", "", "steps"), None)
     head = ["", f"{steps.median:g} steps" if steps else "", "slower by", "saves", "lost per save"]
-    return _table(head, rows) + _failures(results, "train", None)
+    return _table(head, rows)
 
 
 def _startup(results: Results) -> str:
@@ -217,9 +217,13 @@ def _startup(results: Results) -> str:
     return _table(["", "time"], rows)
 
 
-def _failures(results: Results, kind: str, size: int | None) -> str:
-    failed = [r for r in results.records if r.kind == kind and r.error and size in (None, r.size_mib)]
-    return "".join(f"\n\nFailed: {record.contestant}, round {record.round + 1}: {record.error}" for record in failed)
+def _failures(results: Results) -> str:
+    failed = [record for record in results.records if record.error and record.kind != "flip"]
+    return "".join(
+        f"\n\nFailed: {record.kind} {record.contestant}, {size_name(record.size_mib)}, round {record.round + 1}: "
+        f"{record.error}"
+        for record in failed
+    )
 
 
 def _median(found: Spread | None, write: Callable[[float], str]) -> str:

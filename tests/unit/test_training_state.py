@@ -97,6 +97,18 @@ class TestRoundTrip:
             _step(model, optimizer)
         assert torch.equal(models[0].weight, models[1].weight)
 
+    def test_an_optimizer_that_has_moments_is_restored_into_them(self) -> None:
+        """No memory is needed twice, and the values are those that were saved."""
+        torch.manual_seed(1)
+        models = [torch.nn.Linear(3, 2) for _ in range(2)]
+        old, new = (torch.optim.AdamW(m.parameters(), lr=0.1) for m in models)
+        for model, optimizer in zip(models, (old, new), strict=True):
+            _step(model, optimizer)
+        moment = new.state[models[1].weight]["exp_avg"]
+        _through_bytes(TrainingState({"o": old}), TrainingState({"o": new}))
+        assert new.state[models[1].weight]["exp_avg"].data_ptr() == moment.data_ptr()
+        assert torch.equal(new.state[models[1].weight]["exp_avg"], old.state[models[0].weight]["exp_avg"])
+
     def test_tied_weights_are_stored_once_and_stay_tied(self) -> None:
         """Two names of one weight are one leaf."""
         old, new = Tied(), Tied()

@@ -93,7 +93,7 @@ def read_leaf(store: Store, digest: Digest, stored: StoredLeaf, into: memoryview
         except NotFound as error:
             raise Incomplete(stored.file) from error
         if got != end - start:
-            raise Corrupt(stored.file, f"ends in the middle of {stored.part}/{stored.leaf.name}")
+            raise _ends_early(stored)
         if digest(chunk) != expected:
             raise Corrupt(stored.file, f"{stored.part}/{stored.leaf.name}: {_differs(start, end)}")
 
@@ -118,7 +118,7 @@ def verify(store: Store, digest: Digest, checkpoint: Checkpoint, *, deep: bool) 
                 read_leaf(store, digest, stored, memoryview(bytearray(stored.leaf.nbytes)))
                 yield stored.leaf.nbytes
             elif not stored.file.startswith(folder):
-                _need_size(store, stored.file)
+                _check_reaches(store, stored)
 
 
 def check_header(store: Store, digest: Digest, rank: RankManifest, file: str) -> None:
@@ -145,6 +145,15 @@ def _check_length(store: Store, name: str, expected: int) -> int:
     if size != expected:
         raise Corrupt(name, f"has {size} bytes, {expected} were written")
     return 0
+
+
+def _check_reaches(store: Store, stored: StoredLeaf) -> None:
+    if _need_size(store, stored.file) < stored.start + stored.leaf.nbytes:
+        raise _ends_early(stored)
+
+
+def _ends_early(stored: StoredLeaf) -> Corrupt:
+    return Corrupt(stored.file, f"ends in the middle of {stored.part}/{stored.leaf.name}")
 
 
 def _need_size(store: Store, name: str) -> int:

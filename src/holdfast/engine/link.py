@@ -1,7 +1,7 @@
 """The trainer's side of its keeper: start it, talk to it, notice its death, start another one.
 
 Rule 9: every wait has a deadline and says who is missing.
-    (tests/scenario/test_keeper_killed.py)
+    (tests/unit/test_link.py, tests/scenario/test_keeper_killed.py)
 """
 
 import socket

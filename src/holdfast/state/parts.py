@@ -96,8 +96,16 @@ class StatefulPart:
         return self.owner.state_dict()
 
     def places(self) -> dict[str, torch.Tensor]:
-        """None: the object takes any tensor."""
-        return {}
+        """The moments that a torch optimizer has already, so that no memory is needed twice; others take any tensor."""
+        if not isinstance(self.owner, torch.optim.Optimizer):
+            return {}
+        state: dict[int, dict[str, Any]] = self.owner.state_dict()["state"]
+        return {
+            f"state.{number}.{name}": value
+            for number, moments in state.items()
+            for name, value in moments.items()
+            if isinstance(value, torch.Tensor)
+        }
 
     def put_back(self, tree: Any) -> None:
         """Have the object load it."""
