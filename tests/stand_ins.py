@@ -68,8 +68,11 @@ class PlainCapture:
                 memory[:] = value
         return True
 
-    def copy_rest(self) -> str:
+    def copy_rest(self) -> None:
         """Nothing was left."""
+
+    def spoiled(self) -> str:
+        """Nothing was."""
         return ""
 
 

@@ -60,6 +60,7 @@ class Boundary:
 
     def hear(self, tell: Callable[[str], None]) -> None:
         """Take what the keeper has to say; a save that failed is told. Raises: Superseded, KeeperFailed."""
+        self._stager.settle()
         for outcome in [*self._link.poll(), *self._stager.worthless()]:
             self._learn(outcome, tell)
 
@@ -130,6 +131,7 @@ class Boundary:
 
         Raises: KeeperFailed when the deadline passes; Superseded.
         """
+        self._stager.fence()
         deadline = self._clock.monotonic() + deadline_s
         while self._stager.busy_slots if every else self._stager.free_slot() is None:
             for outcome in [*self._link.poll(0.1), *self._stager.worthless()]:

@@ -5,7 +5,6 @@ Rule 9: every wait has a deadline and says who is missing.
 """
 
 import socket
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +54,6 @@ class KeeperLink:
         self._number = 0
         self._deaths = 0
         self._buffers: dict[int, StagingBuffer] = {}
-        self._handing_over = threading.RLock()
         self._unconfirmed: dict[int, Snapshot] = {}
         self._outcomes: list[Outcome] = []
         self._finish: dict[str, Any] | None = None
@@ -85,10 +83,9 @@ class KeeperLink:
             old.close()
 
     def submit(self, snapshot: Snapshot) -> None:
-        """Hand over a complete snapshot, from any thread. Its slot is busy until an outcome arrives."""
-        with self._handing_over:
-            self._unconfirmed[snapshot.slot] = snapshot
-            self._send({"kind": "stage", "snapshot": snapshot.to_json()})
+        """Hand over a complete snapshot. Its slot is busy until an outcome arrives."""
+        self._unconfirmed[snapshot.slot] = snapshot
+        self._send({"kind": "stage", "snapshot": snapshot.to_json()})
 
     def refuse(self, checkpoints: list[str]) -> None:
         """Tell the keeper which checkpoints a resume found damaged."""
@@ -152,16 +149,13 @@ class KeeperLink:
     def _listen(self, timeout_s: float) -> None:
         status = self._child.poll()  # before listening: whatever the dead had said has arrived then
         try:
-            messages = self._channel.receive(timeout_s if status is None else 0.0)
-            with self._handing_over:
-                for message, _ in messages:
-                    self._take(message)
-                if status is not None and not self._finished:
-                    self._replace(status)
+            for message, _ in self._channel.receive(timeout_s if status is None else 0.0):
+                self._take(message)
+            if status is not None and not self._finished:
+                self._replace(status)
         except ChannelClosed:
-            with self._handing_over:
-                if not self._finished:
-                    self._replace(self._ended())
+            if not self._finished:
+                self._replace(self._ended())
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()

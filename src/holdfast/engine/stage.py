@@ -36,13 +36,22 @@ class Layout:
     nbytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Copying:
+    """A snapshot that is not whole yet."""
+
+    capture: Capture
+    snapshot: Snapshot
+    done: Future[None]
+
+
 class Stager:
     """Owns the staging buffers of one trainer."""
 
     def __init__(self, link: KeeperLink, ranks: Ranks, clock: Clock, slots: int, *, overlap: bool = False) -> None:
         self.overlap = overlap
         """Whether captures may leave large copies for later; off for good once that has gone wrong."""
-        self._copying: tuple[int, Future[None]] | None = None
+        self._copying: _Copying | None = None
         self._worthless: list[Outcome] = []
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="holdfast-copy")
         self._link = link
@@ -61,16 +70,29 @@ class Stager:
     @property
     def busy_slots(self) -> set[int]:
         """Slots that are being filled, or whose snapshots are not committed yet."""
-        copying = self._copying
-        being_filled = {copying[0]} if copying is not None and not copying[1].done() else set()
+        being_filled = {self._copying.snapshot.slot} if self._copying is not None else set()
         return being_filled | self._link.busy_slots
 
     def fence(self) -> None:
         """Wait until nothing of the state is being copied any more: called ahead of every optimizer step."""
+        if self._copying is not None:
+            self._copying.done.result(_COPY_DEADLINE_S)
+            self.settle()
+
+    def settle(self) -> None:
+        """Hand over a snapshot whose copy is done, or throw it away; only the training thread may call this."""
         copying = self._copying
-        if copying is not None:
-            copying[1].result(_COPY_DEADLINE_S)
-            self._copying = None
+        if copying is None or not copying.done.done():
+            return
+        copying.done.result()
+        self._copying = None
+        why = copying.capture.spoiled()
+        if not why:
+            self._link.submit(copying.snapshot)
+            return
+        self.overlap = False
+        why += "; from now on everything is copied at once, as without overlap"
+        self._worthless.append(Outcome(str(copying.snapshot.checkpoint), why, 0.0))
 
     def worthless(self) -> list[Outcome]:
         """Take the outcomes of copies that were thrown away since the last call."""
@@ -116,18 +138,8 @@ class Stager:
         if whole:
             self._link.submit(snapshot)
         else:
-            self._copying = (slot, self._copier.submit(self._copy_rest, capture, snapshot))
+            self._copying = _Copying(capture, snapshot, self._copier.submit(capture.copy_rest))
         return snapshot
-
-    def _copy_rest(self, capture: Capture, snapshot: Snapshot) -> None:
-        """Copy what was left, in a thread, and hand the snapshot over at once: the trainer may die in this step."""
-        why = capture.copy_rest()
-        if not why:
-            self._link.submit(snapshot)
-            return
-        self.overlap = False
-        why += "; from now on everything is copied at once, as without overlap"
-        self._worthless.append(Outcome(str(snapshot.checkpoint), why, 0.0))
 
     def _fit(self, parts: Mapping[str, Sequence[Leaf]]) -> Layout:
         """Lay the state out; the last layout serves as long as its structure does not change."""

@@ -85,10 +85,14 @@ class Capture(Protocol):
         """
         ...
 
-    def copy_rest(self) -> str:
-        """Copy what only changes in an optimizer's step, in any thread, before the next such step.
+    def copy_rest(self) -> None:
+        """Copy what only changes in an optimizer's step, in any thread, before the next such step."""
+        ...
 
-        Returns why the copy is worthless, when something was changed meanwhile after all; otherwise nothing.
+    def spoiled(self) -> str:
+        """Tell what was changed since the boundary after all, which makes the copy worthless; nothing if it is good.
+
+        To be asked once `copy_rest` is done, by the training thread: a write that it has begun counts only at its end.
         """
         ...
 

@@ -181,13 +181,16 @@ class Captured:
                     copy_to(memory, source)
         return not self._rest
 
-    def copy_rest(self) -> str:
-        """Copy the others. Torch counts the writes to a tensor: one that came in between makes the copy worthless."""
-        for name, memory, source, version in self._rest:
+    def copy_rest(self) -> None:
+        """Copy the others."""
+        for _, memory, source, _ in self._rest:
             copy_to(memory, source)
-            if source._version != version:
-                return f"{name} was changed outside of an optimizer's step while it was copied"
-        return ""
+
+    def spoiled(self) -> str:
+        """Name a tensor that was written to since the boundary: torch counts the writes, each one at its end."""
+        changed = (name for name, _, source, version in self._rest if source._version != version)
+        name = next(changed, None)
+        return "" if name is None else f"{name} was changed outside of an optimizer's step while it was copied"
 
 
 def _pack(name: str, tree: Any, collector: Collector) -> Any:
