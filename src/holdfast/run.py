@@ -8,12 +8,9 @@ import socket
 import sys
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-import yaml
 
 from . import wiring
 from .decide import config as config_changes
@@ -25,12 +22,12 @@ from .engine.checkpoint import Checkpoint
 from .engine.history import History
 from .engine.link import KeeperLink
 from .engine.stage import Stager
-from .errors import ConfigChanged, Stop, StoreError, StoreUnusable, Superseded, UnknownState
+from .errors import ConfigChanged, Stop, StoreError, StoreUnusable, Superseded
 from .settings import Settings, cadence
 from .spec import encoding
 from .spec.attempts import Ending
-from .spec.encoding import Unstorable
 from .spec.events import AttemptStarted, Event, Resumed, StartedFresh
+from .state import config as config_state
 from .state import environment
 from .state.feed import Feed
 from .state.training import TrainingState
@@ -74,8 +71,8 @@ class Run:
         self._settings = settings or Settings()
         self._cadence = cadence(may_lose, self._settings, os.environ)
         self._store = wiring.open_store(url)
-        self._config = _plain_config(config)
-        self._config_yaml = _yaml(self._config)
+        self._config = config_state.plain(config)
+        self._config_yaml = config_state.to_yaml(self._config)
         self._state = _loudly(lambda: TrainingState(state, allow_pickle=self._settings.allow_pickle))
         self._history = History()
         self._position = Position(step=0, micro=0, epoch=0, samples=0)
@@ -125,25 +122,35 @@ class Run:
             ending, detail = _describe(error)
             _loudly(lambda: self._close(ending, detail))
 
-    def batches(self, loader: Iterable[Any], *, epochs: int | None = None, accumulate: int = 1) -> Iterator[Any]:
+    def batches(
+        self, loader: Iterable[Any], *, epochs: int | None = None, steps: int | None = None, accumulate: int = 1
+    ) -> Iterator[Any]:
         """Go over a loader's batches, with a step boundary after each; after a resume, from the next one on.
 
         Args:
             loader: a holdfast.DataLoader, or any loader (see the exactness levels for what others reach).
-            epochs: go on until so many epochs are complete; None goes over the rest of the current epoch.
+            epochs: go on until so many epochs are complete.
+            steps: go on until so many optimizer steps are complete. With neither, the rest of the current epoch.
             accumulate: batches per optimizer step; the boundary lies after the last of them. An epoch's last batch ends
                 a step too. `accumulating` tells whether to step the optimizer.
 
         Raises: StateMismatch, UsageError, Superseded, KeeperFailed.
         """
+        self._complete_batch()  # one that an earlier loop was left in
         self._accumulate = accumulate
         self._feed = feed = _loudly(lambda: self._state.feed(loader))
-        while epochs is None or feed.epoch < epochs:
+
+        def more() -> bool:
+            return (epochs is None or feed.epoch < epochs) and (steps is None or self.step < steps)
+
+        while more():
             for batch in feed:
                 self._in_batch = True
                 yield batch
                 self._complete_batch()
-            if epochs is None:
+                if not more():
+                    return
+            if epochs is None and steps is None:
                 return
 
     def boundary(self) -> None:
@@ -341,38 +348,6 @@ def _speak_up() -> None:
         handler.setFormatter(logging.Formatter("holdfast: %(message)s"))
         _log.addHandler(handler)
         _log.setLevel(logging.INFO)
-
-
-def _plain_config(config: Any) -> dict[str, Any]:
-    """Turn a config into a dict of plain data. Raises: UnknownState."""
-    if config is None:
-        return {}
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        config = dataclasses.asdict(config)
-    elif not isinstance(config, Mapping) and hasattr(config, "__dict__"):
-        config = vars(config)
-    try:
-        packed = encoding.pack(dict(config))
-    except (Unstorable, TypeError, ValueError) as error:
-        value = error.value if isinstance(error, Unstorable) else config
-        path = f"config.{error.path}" if isinstance(error, Unstorable) else "config"
-        raise UnknownState(path, type(value).__name__, "give plain data: numbers, text, lists, dicts") from error
-    plain = encoding.unpack(packed)
-    assert isinstance(plain, dict)
-    return plain
-
-
-def _yaml(config: dict[str, Any]) -> bytes:
-    """Write the config for people, tuples and sets as lists; the exact one travels in the documents."""
-
-    def readable(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key if isinstance(key, str | int) else str(key): readable(item) for key, item in value.items()}
-        if isinstance(value, list | tuple | set | frozenset | deque | range):
-            return [readable(item) for item in value]
-        return value if isinstance(value, bool | int | float | str | None) else str(value)
-
-    return yaml.safe_dump(readable(config), sort_keys=False, allow_unicode=True).encode() if config else b""
 
 
 def _resume_line(attempt: int, name: str, step: int, exact: Exactness, refused: tuple[tuple[str, str], ...]) -> str:
