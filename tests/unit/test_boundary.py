@@ -8,7 +8,7 @@ from holdfast.engine.buffers import StagingBuffer
 from holdfast.engine.checkpoint import committed, open_checkpoint
 from holdfast.engine.history import History
 from holdfast.errors import KeeperFailed, NoSpace, Unavailable
-from holdfast.spec.events import SaveDeferred, Staged, WriteFailed
+from holdfast.spec.events import Committed, SaveDeferred, Staged, WriteFailed
 from holdfast.storage.digest import xxh3
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.clock import ToldClock
@@ -55,17 +55,22 @@ def hold_back(gate: Gate, part: str = "/model.") -> Hindered:
 
 
 def test_a_save_that_finds_no_buffer_is_deferred_and_told_once() -> None:
-    """Training is not held up: the save is due again at each boundary until a buffer is free."""
-    gate = Gate()
-    world = World(hold_back(gate))
+    """Training is not held up: the save is due again at each boundary until a buffer is free; a delay is an event."""
+    gates = [Gate(), Gate()]
+
+    def wait(operation: Operation, name: str) -> None:
+        if operation == "create" and "/model." in name:
+            gates[int(name > "checkpoints/0000000005")].wait_here()
+
+    world = World(Hindered(MemoryStore(), wait))
     training = Training(world)
-    assert [training.save(at(step)) for step in (1, 2, 3, 4)] == [True, True, False, False]
-    gate.open()
-    training.settle()
-    assert training.save(at(5))
+    for first, gate in ((1, gates[0]), (5, gates[1])):
+        assert [training.save(at(first + n)) for n in range(4)] == [True, True, False, False]
+        gate.open()
+        training.settle()
     training.finish()
-    assert [e.step for e in world.events.events if isinstance(e, SaveDeferred)] == [3]
-    assert [e.step for e in world.events.events if isinstance(e, Staged)] == [1, 2, 5]
+    assert [e.step for e in world.events.events if isinstance(e, SaveDeferred)] == [3, 7]
+    assert [e.step for e in world.events.events if isinstance(e, Staged)] == [1, 2, 5, 6]
 
 
 def test_several_saves_at_one_step_have_names_of_their_own() -> None:
@@ -76,8 +81,8 @@ def test_several_saves_at_one_step_have_names_of_their_own() -> None:
         assert training.save(position)
         training.settle()
     training.finish()
-    staged = [e.checkpoint for e in world.events.events if type(e).__name__ == "Committed"]
-    assert staged == [
+    names = [e.checkpoint for e in world.events.events if isinstance(e, Committed)]
+    assert names == [
         "0000000004-a000001", "0000000004.01-a000001", "0000000004.02-a000001", "0000000005-a000001",
     ]  # fmt: skip
 

@@ -44,8 +44,13 @@ def frame(message: dict[str, Any]) -> bytes:
 def test_messages_arrive_whole_and_in_order(pair: tuple[Channel, Channel]) -> None:
     """Both ways, an empty one and one larger than any buffer of the kernel's included."""
     ours, theirs = pair
-    messages = [{"kind": "a"}, {}, {"text": "é\n" * 100_000}, {"kind": "b", "n": [1, None, 0.1]}]
-    sender = threading.Thread(target=lambda: [ours.send(message) for message in messages])
+    messages: list[dict[str, Any]] = [{"kind": "a"}, {}, {"text": "é\n" * 100_000}, {"kind": "b", "n": [1, None, 0.1]}]
+
+    def send_all() -> None:
+        for message in messages:
+            ours.send(message)
+
+    sender = threading.Thread(target=send_all)
     sender.start()
     assert [message for message, _ in received(theirs, len(messages))] == messages
     sender.join(DEADLINE_S)
@@ -148,8 +153,9 @@ def test_sending_to_somebody_who_takes_nothing() -> None:
     theirs.send({"said": "before"})
     with pytest.raises(ChannelClosed):
         ours.send({"text": "x" * 10_000_000})
+    assert theirs.receive(0) == []
     with pytest.raises(ChannelClosed):
-        ours.send({"text": "would be taken for the rest of the last one"})
+        ours.send({"text": "there is room now, but it would be taken for the rest of the last one"})
     assert ours.receive(0) == [({"said": "before"}, [])]
     with pytest.raises(ChannelClosed):
         ours.receive(0)

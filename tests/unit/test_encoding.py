@@ -29,7 +29,7 @@ keys = st.recursive(
     lambda inner: st.lists(inner, max_size=3).map(tuple),
     max_leaves=3,
 )
-values = st.recursive(
+values: st.SearchStrategy[Any] = st.recursive(
     scalars | st.builds(set, st.lists(keys, max_size=3)) | st.builds(frozenset, st.lists(keys, max_size=3)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),

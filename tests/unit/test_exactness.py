@@ -4,7 +4,10 @@ import pytest
 
 from holdfast.decide.exactness import Exactness, Level, judge
 
-SAME = {"versions": {"torch": "2.13.0", "cuda": None}, "flags": {"threads": 2, "compiled": []}}
+SAME: dict[str, dict[str, object]] = {
+    "versions": {"torch": "2.13.0", "cuda": None},
+    "flags": {"threads": 2, "compiled": []},
+}
 EXACT = (Level.BIT_EXACT, "")
 
 

@@ -105,7 +105,7 @@ def reference_into(store: MemoryStore, older: CheckpointId, newer: CheckpointId)
     """Commit a checkpoint whose model lies in an older one's file; return that file's name."""
     source = open_checkpoint(store, xxh3, older).ranks[0]
     file = older.folder + names.part_file("model", 0)
-    state = PlainState({"optimizer": some_state(newer.step).values["optimizer"]})
+    state = PlainState({"optimizer": {"m": bytes([newer.step] * 50)}})
     write_only(store, newer, state)
     name = newer.folder + names.rank_manifest_file(0)
     own = type(source).from_bytes(store.read(name), name, xxh3)
