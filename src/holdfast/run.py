@@ -78,6 +78,7 @@ class Run:
         self._position = Position(step=0, micro=0, epoch=0, samples=0)
         self._feed: Feed | None = None
         self._in_batch = False
+        self._steps_before: int | None = None
         self._accumulate = 1
         self._asked: str | None = None
         self._attempt = 0
@@ -136,7 +137,7 @@ class Run:
 
         Raises: StateMismatch, UsageError, Superseded, KeeperFailed.
         """
-        self._complete_batch()  # one that an earlier loop was left in
+        self._leave_batch()  # an earlier loop may have been left in the middle
         self._accumulate = accumulate
         self._feed = feed = _loudly(lambda: self._state.feed(loader))
 
@@ -145,7 +146,7 @@ class Run:
 
         while more():
             for batch in feed:
-                self._in_batch = True
+                self._in_batch, self._steps_before = True, self._state.steps
                 yield batch
                 self._complete_batch()
                 if not more():
@@ -229,7 +230,7 @@ class Run:
         name = str(found.checkpoint.id)
         exact = self._exactness(found.checkpoint, progress["config"])
         _log.info("%s", _resume_line(self._attempt, name, self.step, exact, found.refused))
-        self._link.refuse([refused for refused, _ in found.refused])
+        self._link.refuse(list(found.damaged))
         self._record(
             Resumed(
                 at=now,
@@ -262,10 +263,19 @@ class Run:
         version = importlib.metadata.version("holdfast")
         return {"versions": environment.versions(version), "flags": environment.flags(self._state.compiled)}
 
-    def _complete_batch(self) -> None:
-        """Close the batch in hand: an optimizer step, or one more micro-batch of it."""
+    def _leave_batch(self) -> None:
+        """Decide about a batch that a loop was left in: a `break` may stand before the training on it, or behind."""
         if not self._in_batch:
             return
+        steps = self._state.steps
+        trained = steps is None or steps != self._steps_before or (self.accumulating and self._state.has_gradients())
+        if not trained and self._feed is not None and self._feed.give_back():
+            self._in_batch = False
+        else:
+            self._complete_batch()
+
+    def _complete_batch(self) -> None:
+        """Close the batch in hand: an optimizer step, or one more micro-batch of it."""
         accumulating = self.accumulating
         self._in_batch = False
         before = self._position
@@ -309,7 +319,7 @@ class Run:
             _log.warning("SAVE FAILED at step %d: %s. Training goes on; the next save tries again.", self.step, error)
 
     def _finish(self) -> None:
-        self._complete_batch()
+        self._leave_batch()
         if self._feed is not None:
             self._position = dataclasses.replace(self._position, epoch=self._feed.epoch, samples=self._feed.samples)
         for _ in range(_FINAL_TRIES):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.data import TensorDataset
 
@@ -72,3 +73,31 @@ def test_a_loop_left_for_good_is_saved_with_its_last_batch(tmp_path: Path) -> No
     rest, step = consumed(tmp_path / "left", epochs=1)
     assert first + rest == whole
     assert step == 10
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["break before training", "break behind training"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_break_counts_the_batch_in_hand_only_if_it_was_trained_on(
+    tmp_path: Path, before: bool, accumulate: int
+) -> None:
+    """`if run.step >= n: break` may stand on either side of the training: no sample is skipped, none comes twice."""
+    trained: list[float] = []
+    for limit in (2, 4, 10):
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        loader = holdfast.DataLoader(TensorDataset(torch.arange(20.0)), batch_size=1, shuffle=True, seed=0)
+        with holdfast.Run(tmp_path, state={"weight": weight, "optimizer": optimizer, "data": loader}) as run:
+            for (batch,) in run.batches(loader, epochs=1, accumulate=accumulate):
+                if before and run.step >= limit:
+                    break
+                trained += batch.tolist()
+                (weight * batch).sum().backward()
+                if not run.accumulating:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if not before and run.step + (not run.accumulating) >= limit:
+                    break
+    order = holdfast.DataLoader(TensorDataset(torch.arange(20.0)), batch_size=1, shuffle=True, seed=0)
+    expected = [float(batch[0]) for batch in order][: len(trained)]
+    assert trained == expected
+    assert len(trained) == 10 * accumulate

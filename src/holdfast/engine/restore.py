@@ -33,6 +33,8 @@ class Restored:
     """The metric history up to this step, as CSV."""
     refused: tuple[tuple[str, str], ...]
     """Newer checkpoints that were refused, as (name, why), newest first."""
+    damaged: tuple[str, ...]
+    """Those of them that are damaged for good, not merely out of reach today."""
 
 
 def finish_interrupted(store: Store, digest: Digest) -> CheckpointId | None:
@@ -67,6 +69,7 @@ def resume(
     allowed = tuple(allow)
     candidates = in_order(committed(store))
     refused: list[tuple[str, str]] = []
+    damaged: list[str] = []
     for candidate in candidates:
         try:
             checkpoint = open_checkpoint(store, digest, candidate)
@@ -75,8 +78,16 @@ def resume(
             if answer(error, allowed) is Answer.STOP:
                 raise
             refused.append((str(candidate), str(error)))
+            if isinstance(error, CheckpointError):
+                damaged.append(str(candidate))
             continue
-        return Restored(checkpoint=checkpoint, documents=documents, metrics=metrics, refused=tuple(refused))
+        return Restored(
+            checkpoint=checkpoint,
+            documents=documents,
+            metrics=metrics,
+            refused=tuple(refused),
+            damaged=tuple(damaged),
+        )
     if refused:
         raise NoneUsable(store.url, refused)
     return None

@@ -70,6 +70,10 @@ class Feed(Protocol):
         """Move to a saved position; iterators begun earlier become unusable. Raises: UsageError if it cannot."""
         ...
 
+    def give_back(self) -> bool:
+        """Take back the batch that was yielded last, so that the next iteration begins with it; False if it cannot."""
+        ...
+
     def __iter__(self) -> Iterator[Any]:
         """Go on with the current epoch; when exhausted, the next one has begun."""
         ...
@@ -139,6 +143,11 @@ class KeyedFeed:
         """Move to a saved position. Raises: UsageError if another kind of source saved it, or the data changed."""
         check_same(self._loader, {"way": "keyed"}, state)
         self._loader.load_state_dict(state["loader"])
+
+    def give_back(self) -> bool:
+        """Take back the batch that was yielded last."""
+        self._loader.give_back()
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         """Go on with the current epoch; when exhausted, the next one has begun."""

@@ -84,6 +84,14 @@ class ForeignFeed:
         if self._way is Way.STATE:
             self._source.load_state_dict(self._loaded)
 
+    def give_back(self) -> bool:
+        """Take back the batch that was yielded last; only where batches are found by their number."""
+        if self._way is not Way.REPLAY or not self.consumed:
+            return False
+        self.consumed -= 1
+        self._live, self._restored, self._ended = None, True, False
+        return True
+
     def __iter__(self) -> Iterator[Any]:
         """Go on with the current epoch; when exhausted, the next one has begun."""
         if self._live is None:

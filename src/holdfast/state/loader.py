@@ -67,6 +67,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._kind = "shuffled" if shuffle else f"by {type(sampler).__name__}" if sampler is not None else "in order"
         self._epoch = self._cursor = self._batches = self._seen_before = 0
         self._turn = object()
+        self._before: tuple[int, int] | None = None  # cursor and batches before the batch that was yielded last
         self._order: Order | None = None
         torch_options = {name: value for name, value in options.items() if name not in _REFUSED}
         # Torch draws a seed for its workers at every iter(): from a generator of our own, not from the global one.
@@ -157,7 +158,13 @@ class DataLoader(torch.utils.data.DataLoader):
             )
         self._epoch, self._cursor, self._batches = state["epoch"], state["cursor"], state["batches"]
         self._seen_before = state["seen"] - state["cursor"]
-        self._turn = object()
+        self._before, self._turn = None, object()
+
+    def give_back(self) -> None:
+        """Take back the batch that was yielded last: the next `iter` begins with it. Once per batch."""
+        if self._before is not None:
+            self._cursor, self._batches = self._before
+            self._before, self._turn = None, object()
 
     def _rest(self, fetched: Iterator[Any], turn: object) -> Iterator[Any]:
         """Yield the fetched batches, counting each just before it is handed out; then begin the next epoch."""
@@ -172,9 +179,11 @@ class DataLoader(torch.utils.data.DataLoader):
                 batch = next(fetched, _END)
             if batch is _END:
                 break
+            self._before = self._cursor, self._batches
             self._cursor = min(self._cursor + (self.batch_size or 1), self._length())
             self._batches += 1
             yield batch
+        self._before = None
         self._seen_before += self._cursor
         self._epoch += 1
         self._cursor = self._batches = 0

@@ -38,6 +38,8 @@ class TrainingState:
                     f"and none of {', '.join(_RESERVED)}"
                 )
             self._parts.update(parts_of(name, value))
+        self._steps = 0
+        self.before_step(self._count_step)
         self.with_gradients = False
         """Whether captures hold the gradients accumulated so far."""
 
@@ -72,6 +74,18 @@ class TrainingState:
         """Have `wait` called ahead of every step of every torch optimizer in the state."""
         for optimizer in self._optimizers().values():
             optimizer.register_step_pre_hook(lambda *_: wait())
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that the torch optimizers in the state have taken since this was made; None if there are none."""
+        return self._steps if self._optimizers() else None
+
+    def has_gradients(self) -> bool:
+        """Tell whether any parameter has a gradient."""
+        return any(self._gradients().values())
+
+    def _count_step(self) -> None:
+        self._steps += 1
 
     def capture(self, *, overlap: bool = False) -> "Captured":
         """Take hold of everything at a step boundary.
