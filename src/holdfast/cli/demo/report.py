@@ -60,7 +60,8 @@ class Report:
         console.print(f"[bold {color}]{self.comparison.verdict}.[/]")
 
     def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, title=f"{len(self.interrupted.kills)} kills in {self.steps} steps")
+        title = f"{len(self.interrupted.kills)} kills in {self.steps} steps"
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, title=title)
         for name in ("kill", "killed", "step", "where", "resumed", "replayed", "back", "exactness"):
             right = name in ("kill", "step", "replayed", "back")
             table.add_column(name, justify="right" if right else "left", no_wrap=True)
