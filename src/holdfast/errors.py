@@ -71,7 +71,7 @@ class UnknownState(Stop):
 
     def __init__(self, path: str, kind: str, remedy: str) -> None:
         self.path = path
-        super().__init__(f"state[{path}] is a {kind}, which cannot be stored; {remedy}")
+        super().__init__(f"{path} is a {kind}, which cannot be stored; {remedy}")
 
 
 class StateMismatch(Stop):

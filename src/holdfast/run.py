@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from . import wiring
 from .decide import config as config_changes
+from .decide import ending as ending_of
 from .decide import exactness
 from .decide.exactness import Exactness, Level
 from .engine import attempts, restore
@@ -22,7 +23,7 @@ from .engine.checkpoint import Checkpoint
 from .engine.history import History
 from .engine.link import KeeperLink
 from .engine.stage import Stager
-from .errors import ConfigChanged, Stop, StoreError, StoreUnusable, Superseded
+from .errors import ConfigChanged, Stop, StoreError, StoreUnusable, UsageError
 from .settings import Settings, cadence
 from .spec import encoding
 from .spec.attempts import Ending
@@ -71,12 +72,13 @@ class Run:
         self._settings = settings or Settings()
         self._cadence = cadence(may_lose, self._settings, os.environ)
         self._store = wiring.open_store(url)
-        self._config = config_state.plain(config)
+        self._config = _loudly(lambda: config_state.plain(config))
         self._config_yaml = config_state.to_yaml(self._config)
         self._state = _loudly(lambda: TrainingState(state, allow_pickle=self._settings.allow_pickle))
         self._history = History()
         self._position = Position(step=0, micro=0, epoch=0, samples=0)
         self._feed: Feed | None = None
+        self._ran = False
         self._in_batch = False
         self._steps_before: int | None = None
         self._accumulate = 1
@@ -120,7 +122,7 @@ class Run:
         if error is None:
             _loudly(self._finish)
         else:
-            ending, detail = _describe(error)
+            ending, detail = ending_of.judge(error)
             _loudly(lambda: self._close(ending, detail))
 
     def batches(
@@ -132,11 +134,12 @@ class Run:
             loader: a holdfast.DataLoader, or any loader (see the exactness levels for what others reach).
             epochs: go on until so many epochs are complete.
             steps: go on until so many optimizer steps are complete. With neither, the rest of the current epoch.
-            accumulate: batches per optimizer step; the boundary lies after the last of them. An epoch's last batch ends
-                a step too. `accumulating` tells whether to step the optimizer.
+            accumulate: batches per optimizer step; the boundary lies after the last of them. The last batch of an epoch
+                ends a step too, where the loader knows its length. `accumulating` tells whether to step the optimizer.
 
-        Raises: StateMismatch, UsageError, Superseded, KeeperFailed.
+        Raises: StateMismatch, UsageError, UnknownState, Superseded, KeeperFailed.
         """
+        _check_counts(epochs=epochs, steps=steps, accumulate=accumulate)
         self._leave_batch()  # an earlier loop may have been left in the middle
         self._accumulate = accumulate
         self._feed = feed = _loudly(lambda: self._state.feed(loader))
@@ -145,7 +148,9 @@ class Run:
             return (epochs is None or feed.epoch < epochs) and (steps is None or self.step < steps)
 
         while more():
+            whole, came = feed.consumed == 0, False
             for batch in feed:
+                came = True
                 self._in_batch, self._steps_before = True, self._state.steps
                 yield batch
                 self._complete_batch()
@@ -153,6 +158,8 @@ class Run:
                     return
             if epochs is None and steps is None:
                 return
+            if whole and not came:
+                raise UsageError("the loader has no batches; is drop_last set, and the dataset smaller than a batch?")
 
     def boundary(self) -> None:
         """Mark the end of an optimizer step, in loops that do not use `batches`. Raises: Superseded, KeeperFailed."""
@@ -163,7 +170,7 @@ class Run:
 
         Between two epochs the row is that of the step just completed.
 
-        Raises: TypeError for what is no number.
+        Raises: UsageError for what is no number.
         """
         self._history.report(self.step + (1 if self._in_batch or self._feed is None else 0), metrics)
 
@@ -192,7 +199,7 @@ class Run:
         try:
             parent = self._resume()
         except BaseException as error:
-            ending, detail = _describe(error)
+            ending, detail = ending_of.judge(error)
             self._link.finish(ending, 0, detail, self._settings.finish_s)
             raise
         self._boundary = Boundary(self._state, self._history, self._link, stager, time)
@@ -229,7 +236,9 @@ class Run:
         self._history = History(found.metrics)
         name = str(found.checkpoint.id)
         exact = self._exactness(found.checkpoint, progress["config"])
-        _log.info("%s", _resume_line(self._attempt, name, self.step, exact, found.refused))
+        as_hoped = exact.level is Level.BIT_EXACT and not found.refused
+        line = _resume_line(self._attempt, name, self.step, exact, found.refused)
+        _log.log(logging.INFO if as_hoped else logging.WARNING, "%s", line)
         self._link.refuse(list(found.damaged))
         self._record(
             Resumed(
@@ -291,8 +300,12 @@ class Run:
         if self._feed is not None:
             position = dataclasses.replace(position, epoch=self._feed.epoch, samples=self._feed.samples)
         self._position = position
-        _loudly(lambda: self._boundary.hear(_log.warning))
-        decision = self._boundary.decide(self._cadence, position, self._asked)
+        self._ran = True
+        _loudly(self._decide)
+
+    def _decide(self) -> None:
+        self._boundary.hear(_log.warning)
+        decision = self._boundary.decide(self._cadence, self._position, self._asked)
         if decision.save:
             self._stage(decision.reason)
         else:
@@ -307,6 +320,7 @@ class Run:
             **self._about,
             **dataclasses.asdict(position),
             "reason": reason,
+            "keep": dataclasses.asdict(self._settings.keep),
             "data": {"level": data[0].label, "why": data[1]},
             "flags": environment.flags(self._state.compiled),
             "taken_at": time.time(),
@@ -322,8 +336,10 @@ class Run:
         self._leave_batch()
         if self._feed is not None:
             self._position = dataclasses.replace(self._position, epoch=self._feed.epoch, samples=self._feed.samples)
+        changed = self._ran or self._asked is not None  # code behind the last boundary may have changed anything
         for _ in range(_FINAL_TRIES):
-            if not self._boundary.is_saved(self._position):
+            if changed or not self._boundary.is_saved(self._position):
+                changed = False
                 self._boundary.wait_for_slots(self._settings.finish_s, _log.warning)
                 self._stage("the end of training")
             self._boundary.wait_for_slots(self._settings.finish_s, _log.warning, every=True)
@@ -338,6 +354,12 @@ class Run:
 
     def _record(self, event: Event) -> None:
         self._link.record(event)
+
+
+def _check_counts(*, epochs: int | None, steps: int | None, accumulate: int) -> None:
+    for name, value, least in (("epochs", epochs, 0), ("steps", steps, 0), ("accumulate", accumulate, 1)):
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise UsageError(f"{name}={value!r}: use a whole number from {least} on")
 
 
 def _loudly(action: Callable[[], _T]) -> _T:
@@ -367,13 +389,3 @@ def _resume_line(attempt: int, name: str, step: int, exact: Exactness, refused: 
     if refused:
         line += f". Refused: {'; '.join(f'{newer} ({why})' for newer, why in refused)}"
     return line
-
-
-def _describe(error: BaseException) -> tuple[Ending, str]:
-    if isinstance(error, Superseded):
-        return "superseded", str(error)
-    if isinstance(error, Stop):
-        return "stopped", str(error)
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        return "exited", repr(error)
-    return "crashed", f"{type(error).__name__}: {error}"

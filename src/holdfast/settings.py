@@ -43,7 +43,9 @@ class Settings:
     """Deadline for the keeper to write what is staged when training ends."""
 
     def __post_init__(self) -> None:
-        if self.every_steps is not None and self.every_steps < 1:
+        if not isinstance(self.keep, Keep):
+            raise UsageError(f"keep={self.keep!r}: give a holdfast.Keep, like Keep(last=3)")
+        if self.every_steps is not None and (not isinstance(self.every_steps, int) or self.every_steps < 1):
             raise UsageError(f"every_steps={self.every_steps}: use a positive number of steps")
         if self.every is not None:
             seconds(self.every, "every")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 from .errors import UsageError
@@ -11,6 +12,7 @@ from .ranks.single import SingleRank
 from .spec.ports import Ledger, Ranks, Store
 from .storage.digest import xxh3
 from .storage.local import LocalStore
+from .storage.retrying import Retrying
 
 __all__ = [
     "KeeperProcess",
@@ -34,7 +36,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         text = text.removeprefix("file://")
     elif _SCHEME.match(text):
         raise UsageError(f"{text}: this Holdfast stores in folders; give a plain path, like runs/digits")
-    return LocalStore(Path(text).expanduser().absolute())
+    return Retrying(LocalStore(Path(text).expanduser().absolute()), time)
 
 
 def open_ranks() -> Ranks:

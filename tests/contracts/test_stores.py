@@ -8,6 +8,8 @@ from pathlib import Path
 from holdfast.spec.ports import Store
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.retrying import Retrying
+from holdfast.testing.clock import ToldClock
 from holdfast.testing.contracts import StoreContract
 from holdfast.testing.disk import LossyDisk
 
@@ -42,3 +44,11 @@ class TestMemoryStore(StoreContract):
     def store(self, tmp_path: Path) -> Store:
         """Make an empty dict."""
         return MemoryStore()
+
+
+class TestRetrying(StoreContract):
+    """Patience changes nothing for a store that does not fail."""
+
+    def store(self, tmp_path: Path) -> Store:
+        """Make an empty dict, asked patiently."""
+        return Retrying(MemoryStore(), ToldClock())

@@ -131,7 +131,6 @@ ALLOWED: Mapping[Check, Mapping[str, str]] = {
     foreign_errors: {
         "__init__.py:__getattr__": "AttributeError is what hasattr and import wait for",
         "cli/demo/compare.py:_read": "translated in the same file, with the other ways to be damaged",
-        "engine/history.py:_held": "ValueError and TypeError about an argument of Run.report",
         "engine/keep.py:Keeper._listen": "ends a process that nobody's code runs in; the trainer reads its last words",
         "keeper.py:_first": "ends a process that nobody's code runs in; the trainer reads its last words",
         "spec/encoding.py:unpack": "about an argument; whoever knows whose value it is translates it",

@@ -134,7 +134,7 @@ def test_a_run_that_has_committed_nothing_yet_is_listed_but_has_no_latest(tmp_pa
         ["prune", "{run}", "--best", "1"],
         ["prune", "{run}", "--metric", "loss"],
         ["prune", "{run}", "--last", "0"],
-        ["prune", "{run}", "--every-steps", "0"],
+        ["prune", "{run}", "--every-steps", "-1"],
         ["prune", "{run}", "--mode", "middle"],
         ["show"],
         ["frobnicate"],

@@ -1,11 +1,13 @@
 """`ls`: which checkpoints there are, what is wrong with them, and how attempts ended."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.inventory import take_inventory
+from holdfast.decide.retention import Keep
 from holdfast.launchers.local import LocalProcesses
 from holdfast.spec import names
 from holdfast.storage.local import LocalStore
@@ -106,6 +108,30 @@ def test_ls_tells_what_is_kept_and_why(store: LocalStore) -> None:
     facts = holdfast("ls", store.url, "--json").facts["checkpoints"]
     assert [entry["kept_because"] for entry in facts] == ["pinned", None, "last 3", "last 3", "last 3"]
     assert [entry["pinned"] for entry in facts] == [True, False, False, False, False]
+
+
+def test_ls_explains_by_the_runs_own_rules(store: LocalStore) -> None:
+    """The newest sound checkpoint tells them; those of older ones, and of a damaged one, count for nothing."""
+    own = {"keep": asdict(Keep(last=2, best=1, metric="loss", mode="max"))}
+    other = {"keep": asdict(Keep(last=9))}
+    for step, loss, about in ((10, 0.1, other), (20, 0.9, own), (30, 0.2, own), (40, 0.3, own), (50, 0.4, other)):
+        make_checkpoint(store, step, metrics={"loss": loss}, about=about)
+    shorten(store, "checkpoints/0000000050-a000001/model.r00000.safetensors")
+    facts = holdfast("ls", store.url, "--json").facts
+    assert facts["keep"] == own["keep"]
+    reasons = [entry["kept_because"] for entry in facts["checkpoints"]]
+    assert reasons[:4] == [None, "best 1 by loss (max)", "last 2", "last 2"]
+
+
+def test_ls_goes_on_when_the_history_is_damaged(store: LocalStore) -> None:
+    """A flipped byte in metrics.csv, which only a deep look shows, takes no checkpoint out of the list."""
+    about = {"keep": asdict(Keep(last=2, best=1, metric="loss"))}
+    for step in (10, 20, 30):
+        newest = make_checkpoint(store, step, metrics={"loss": step / 10}, about=about)
+    damage(store, newest.folder + names.METRICS)
+    said = holdfast("ls", store.url, "--json")
+    reasons = [entry["kept_because"] for entry in said.facts["checkpoints"]]
+    assert (said.code, reasons) == (0, ["best 1 by loss (min)", "last 2", "last 2"])
 
 
 def test_ls_tells_how_attempts_ended(store: LocalStore) -> None:

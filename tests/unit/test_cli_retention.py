@@ -1,10 +1,12 @@
 """`pin`, `unpin`, `prune`: retention by hand, and what must never be touched."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from holdfast.decide.retention import Keep
 from holdfast.engine.attempts import announce_keeper
 from holdfast.engine.checkpoint import committed
 from holdfast.launchers.local import LocalProcesses
@@ -27,6 +29,13 @@ def store(tmp_path: Path) -> LocalStore:
         rows.append(f"{step},{loss}")
         make_checkpoint(store, step, metrics={"loss": loss}, history="\n".join([*rows, ""]).encode())
     return store
+
+
+def _flip_last_byte(store: LocalStore, name: str) -> None:
+    """Change a byte of a tensor: nothing but its digest tells."""
+    raw = store.read(name)
+    store.delete(name)
+    store.create(name, [raw[:-1], bytes([raw[-1] ^ 1])])
 
 
 def _steps(store: LocalStore) -> list[int]:
@@ -63,6 +72,66 @@ def test_prune_follows_its_options(store: LocalStore, words: list[str], steps: l
     """Every option means what its help says; two are kept whatever was asked."""
     assert holdfast("prune", store.url, *words).code == 0
     assert _steps(store) == steps
+
+
+def _save_under(store: LocalStore, keep: Keep) -> None:
+    """Add a checkpoint of step 60 that tells the rules of its run; its history is that of the others."""
+    history = store.read(CheckpointId(attempt=1, step=50).folder + names.METRICS)
+    make_checkpoint(store, 60, metrics={"loss": 0.6}, history=history + b"60,0.6\n", about={"keep": asdict(keep)})
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [
+        ([], [20, 50, 60]),
+        (["--last", "3"], [20, 40, 50, 60]),
+        (["--best", "2"], [20, 30, 50, 60]),
+        (["--best", "0"], [50, 60]),
+        (["--mode", "max"], [50, 60]),
+        (["--last", "2", "--mode", "max", "--best", "4"], [10, 40, 50, 60]),
+        (["--every-steps", "40"], [20, 40, 50, 60]),
+    ],
+)
+def test_prune_goes_by_the_runs_own_rules(store: LocalStore, words: list[str], steps: list[int]) -> None:
+    """What the newest checkpoint was saved under holds; an option replaces one rule and leaves the others."""
+    _save_under(store, Keep(last=2, best=1, metric="loss"))
+    assert holdfast("prune", store.url, *words).code == 0
+    assert _steps(store) == steps
+
+
+def test_the_runs_own_spacing_can_be_switched_off(store: LocalStore) -> None:
+    """Zero takes a rule away; the facts tell by which rules was judged."""
+    _save_under(store, Keep(last=2, every_steps=20))
+    words = ("prune", store.url, "--dry-run", "--json")
+    own = holdfast(*words).facts
+    assert [int(kept["checkpoint"][:10]) for kept in own["kept"]] == [20, 40, 50, 60]
+    facts = holdfast(*words, "--every-steps", "0").facts
+    assert [int(kept["checkpoint"][:10]) for kept in facts["kept"]] == [50, 60]
+    assert (own["keep"]["every_steps"], facts["keep"]["every_steps"]) == (20, None)
+
+
+def test_a_metric_of_the_runs_own_that_was_never_reported_is_no_error(store: LocalStore) -> None:
+    """A run may plan to report it later; typed by hand, the same name is taken for a slip."""
+    _save_under(store, Keep(last=2, best=1, metric="val_loss"))
+    assert holdfast("prune", store.url, "--metric", "val_loss").code == 2
+    assert len(_steps(store)) == 6
+    assert holdfast("prune", store.url).code == 0
+    assert _steps(store) == [50, 60]
+
+
+@pytest.mark.parametrize("words", [["--best", "1"], ["--metric", "loss"], ["--best", "0", "--metric", "loss"]])
+def test_best_and_metric_belong_together(store: LocalStore, words: list[str]) -> None:
+    """Half a rule, with nothing of the run's own to complete it, is refused."""
+    said = holdfast("prune", store.url, *words)
+    assert (said.code, "belong together" in said.err, len(_steps(store))) == (2, True, 5)
+
+
+def test_prune_by_hand_reads_every_byte_of_what_stays(store: LocalStore) -> None:
+    """A flipped byte that lengths and headers do not show holds everything back."""
+    _flip_last_byte(store, CheckpointId(attempt=1, step=50).folder + "model.r00000.safetensors")
+    said = holdfast("prune", store.url, "--json")
+    assert (said.code, "0000000050-a000001" in said.facts["held_back"]) == (11, True)
+    assert len(_steps(store)) == 5
 
 
 def test_a_dry_run_tells_and_deletes_nothing(store: LocalStore) -> None:

@@ -284,7 +284,7 @@ def test_a_linked_folder_is_followed(tmp_path: Path) -> None:
 def test_a_root_that_is_a_file_is_told(tmp_path: Path, below: str, act: Callable[[LocalStore], object]) -> None:
     """Where a file stands in the place of the root, nothing is "not found": every method says what is wrong."""
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(Unavailable, match=f"{tmp_path / below} is not a folder; give the path of a folder"):
+    with pytest.raises(AccessDenied, match=f"{tmp_path / below} is not a folder; give the path of a folder"):
         act(LocalStore(tmp_path / below))
     assert (tmp_path / "file").read_text() == "not a folder"
 

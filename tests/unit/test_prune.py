@@ -213,6 +213,17 @@ def test_held_back_while_a_survivor_is_damaged(survivor: int, what: str) -> None
     assert store.list("") == before
 
 
+@pytest.mark.parametrize("survivor", [1, 2])
+@pytest.mark.parametrize("deep", [False, True])
+def test_only_a_deep_prune_sees_a_flipped_byte(survivor: int, deep: bool) -> None:
+    """Lengths and headers do not tell of a flipped byte in a tensor; read whole, the survivor holds everything back."""
+    store, made = run_of([10, 20, 30])
+    damage(store, made[survivor].folder + names.part_file("model", 0), lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]))
+    report = tidy(store, Rules(keep=TWO, metric_at=lambda step: None, deep=deep))
+    assert (str(made[survivor]) in report.held_back) is deep
+    assert committed(store) == (made if deep else made[1:])
+
+
 def test_a_damaged_one_that_goes_holds_nothing_back() -> None:
     """Only survivors are looked at: an unreadable old checkpoint is deleted like any other."""
     store, made = run_of([10, 20, 30])

@@ -1,11 +1,12 @@
 """What a run's store holds: checkpoints that can be read and those that cannot, unfinished saves, attempts."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .. import wiring
+from ..decide.retention import Keep
 from ..engine.attempts import last_attempt
-from ..engine.checkpoint import Checkpoint, committed, open_checkpoint, verify
+from ..engine.checkpoint import Checkpoint, committed, open_checkpoint, read_blob, verify
 from ..engine.past import PastAttempt, past_attempts
 from ..errors import CheckpointError, HoldfastError, NewerFormat
 from ..spec import names
@@ -33,6 +34,18 @@ class Inventory:
     def damaged(self) -> frozenset[CheckpointId]:
         """Those that no longer are what was committed; one of a newer format is whole."""
         return frozenset(c for c, error in self.problems.items() if isinstance(error, CheckpointError))
+
+    @property
+    def newest_sound(self) -> Checkpoint | None:
+        """The newest without a known problem."""
+        sound = [opened for checkpoint, opened in self.opened.items() if checkpoint not in self.problems]
+        return sound[-1] if sound else None
+
+    @property
+    def keep(self) -> Keep:
+        """The run's own retention rules, as its newest sound checkpoint tells them; the usual ones if none does."""
+        told = self.newest_sound.manifest.step.get("keep", {}) if self.newest_sound else {}
+        return Keep(**{field.name: told[field.name] for field in fields(Keep) if field.name in told})
 
     @property
     def writing_from(self) -> int:
@@ -74,6 +87,13 @@ def take_inventory(store: Store) -> Inventory:
         attempts=attempts,
         living=_living(store, wiring.LocalProcesses()),
     )
+
+
+def read_history(store: Store, inventory: Inventory) -> bytes:
+    """Read `metrics.csv` of the newest sound checkpoint; empty without one. Raises: CheckpointError, StoreError."""
+    newest = inventory.newest_sound
+    blob = newest.ranks[0].blobs.get(names.METRICS) if newest else None
+    return read_blob(store, wiring.xxh3, newest.id.folder + names.METRICS, blob) if newest and blob else b""
 
 
 def _unfinished(

@@ -1,17 +1,21 @@
 """`holdfast ls`: the checkpoints of a run, oldest to newest, and how its attempts ended."""
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..decide.retention import Candidate, Keep, judge
+from .. import wiring
+from ..decide.retention import Retention
+from ..engine.history import metric_at
 from ..engine.past import PastAttempt
-from ..engine.prune import pinned
+from ..engine.prune import Rules, pinned, weigh
+from ..errors import CheckpointError
 from ..spec.attempts import describe
 from ..spec.names import CheckpointId
 from ..spec.ports import Store
 from . import output
 from .address import RunArgument, find_run
-from .inventory import Inventory, take_inventory
+from .inventory import Inventory, read_history, take_inventory
 from .output import Facts, JsonOption
 
 if TYPE_CHECKING:
@@ -24,8 +28,8 @@ def ls(run: RunArgument, as_json: JsonOption = False) -> None:
     """List a run's checkpoints, oldest to newest, and how its attempts ended.
 
     Only committed checkpoints are listed: those that a resume would find. Damage that shows without reading every byte
-    is told; for certainty use `holdfast verify`. The column "kept" is what `holdfast prune` without
-    options would say.
+    is told; for certainty use `holdfast verify`. The column "kept" goes by the run's own retention rules, like
+    `holdfast prune` without options.
 
     Example: `holdfast ls runs/digits`
     """
@@ -35,13 +39,10 @@ def ls(run: RunArgument, as_json: JsonOption = False) -> None:
 def _facts(store: Store) -> Facts:
     inventory = take_inventory(store)
     pins = pinned(store)
-    retention = judge(
-        Keep(),
-        [Candidate(checkpoint=c, pinned=c in pins, refused=c in inventory.damaged) for c in inventory.existing],
-    )
-    reasons = dict(retention.kept)
+    reasons = dict(_retention(store, inventory).kept)
     return {
         "run": store.url,
+        "keep": asdict(inventory.keep),
         "checkpoints": [_checkpoint(c, inventory, c in pins, reasons.get(c)) for c in inventory.existing],
         "attempts": [_attempt(attempt, inventory) for attempt in inventory.attempts],
         "unfinished": [
@@ -49,6 +50,17 @@ def _facts(store: Store) -> Facts:
             for c, objects in inventory.unfinished.items()
         ],
     }
+
+
+def _retention(store: Store, inventory: Inventory) -> Retention:
+    """What `holdfast prune` without options would keep."""
+    keep = inventory.keep
+    try:
+        history = read_history(store, inventory) if keep.best else b""
+    except CheckpointError:  # only its bytes tell that it is damaged: `verify` says so; the manifests have metrics too
+        history = b""
+    rules = Rules(keep=keep, metric_at=metric_at(history, keep.metric), refused=inventory.damaged)
+    return weigh(store, wiring.xxh3, inventory.existing, rules)
 
 
 def _checkpoint(checkpoint: CheckpointId, inventory: Inventory, is_pinned: bool, kept: str | None) -> Facts:

@@ -1,7 +1,7 @@
 """`holdfast pin`, `unpin`, `prune`: retention by hand."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,16 +11,14 @@ from typer.core import TyperCommand
 from .. import wiring
 from ..decide.retention import Keep
 from ..engine import prune as pruning
-from ..engine.checkpoint import read_blob
 from ..engine.history import metric_at
 from ..engine.prune import PruneReport, Rules
 from ..errors import CheckpointError, NoSuchCheckpoint, UsageError
-from ..spec import names
 from ..spec.names import CheckpointId
 from ..spec.ports import Store
 from . import output
 from .address import Address, RunArgument, find_checkpoint, find_run
-from .inventory import Inventory, take_inventory
+from .inventory import Inventory, read_history, take_inventory
 from .output import Facts, JsonOption
 
 if TYPE_CHECKING:
@@ -37,16 +35,15 @@ class Mode(StrEnum):
 PinArgument = Annotated[
     str | None, typer.Argument(metavar="CHECKPOINT", help="A name, like 0000000120-a000001, a step, or latest.")
 ]
-LastOption = Annotated[int, typer.Option("--last", help="Keep the newest so many, and never fewer than two.")]
-BestOption = Annotated[int, typer.Option("--best", help="Keep the best so many by --metric.")]
+LastOption = Annotated[int | None, typer.Option("--last", help="Keep the newest so many, and never fewer than two.")]
+BestOption = Annotated[int | None, typer.Option("--best", help="Keep the best so many by --metric; 0: none.")]
 MetricOption = Annotated[str | None, typer.Option("--metric", help="A reported metric, like val_loss.")]
-ModeOption = Annotated[Mode, typer.Option("--mode", help="Whether small or large values of --metric are good.")]
+ModeOption = Annotated[Mode | None, typer.Option("--mode", help="Whether small or large values of --metric are good.")]
 EveryOption = Annotated[
-    int | None, typer.Option("--every-steps", metavar="N", help="Keep the first at or after every multiple of N steps.")
+    int | None,
+    typer.Option("--every-steps", metavar="N", help="Keep the first at or after every multiple of N steps; 0: none."),
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")]
-
-_USUAL = Keep()
 
 
 def pin(run: RunArgument, checkpoint: PinArgument = None, as_json: JsonOption = False) -> None:
@@ -77,42 +74,57 @@ def unpin(run: RunArgument, checkpoint: PinArgument = None, as_json: JsonOption 
 class Prune:
     """Delete the checkpoints that no rule wants to keep, and what interrupted saves left behind.
 
+    The rules are the run's own, those of `holdfast.Keep` that its newest sound checkpoint was saved under; each of
+    --last, --best, --metric, --mode and --every-steps replaces one of them for this time.
+
     A checkpoint stays if any rule wants it, or if it is pinned. The newest two that are sound stay whatever the rules
-    say; when they do not verify, nothing is deleted, and the exit code is 11. What a running attempt is writing is left
-    alone.
+    say. Before a checkpoint goes, every byte of the newest two that stay is read; when one is not what was committed,
+    nothing is deleted, and the exit code is 11. What a running attempt is writing is left alone.
 
     Example: `holdfast prune runs/digits --last 3 --best 2 --metric val_loss --dry-run`
     """
 
     run: RunArgument
-    last: LastOption = _USUAL.last
-    best: BestOption = _USUAL.best
+    last: LastOption = None
+    best: BestOption = None
     metric: MetricOption = None
-    mode: ModeOption = Mode.MIN
+    mode: ModeOption = None
     every_steps: EveryOption = None
     dry_run: DryOption = False
     as_json: JsonOption = False
 
     def carry_out(self) -> None:
         """Prune, and tell what stays, why, and what went."""
-        if (self.best > 0) != (self.metric is not None):
-            raise UsageError("--best and --metric belong together, like: --best 2 --metric val_loss")
-        keep = Keep(
-            last=self.last, best=self.best, metric=self.metric, mode=self.mode.value, every_steps=self.every_steps
-        )
         store = find_run(self.run).store
         inventory = take_inventory(store)
+        keep = self._keep(inventory.keep)
         rules = Rules(
             keep=keep,
-            metric_at=_metric_at(store, inventory, self.metric),
+            metric_at=_metric_at(store, inventory, keep, typed=self.metric is not None),
             refused=inventory.damaged,
             writing_from=inventory.writing_from,
             dry_run=self.dry_run,
+            deep=True,
         )
         report = pruning.prune(store, wiring.xxh3, rules)
-        output.tell(_facts(store, inventory, report, self.dry_run), self.as_json, _page)
+        output.tell({"keep": asdict(keep), **_facts(store, inventory, report, self.dry_run)}, self.as_json, _page)
         if report.held_back:
             raise typer.Exit(CheckpointError.exit_code)
+
+    def _keep(self, own: Keep) -> Keep:
+        """Put what was typed in the place of the run's own rules. Raises: UsageError."""
+        best = own.best if self.best is None else self.best
+        metric = own.metric if self.metric is None else self.metric
+        if (best > 0 and metric is None) or (best == 0 and self.metric is not None):
+            raise UsageError("--best and --metric belong together, like: --best 2 --metric val_loss")
+        return replace(
+            own,
+            last=own.last if self.last is None else self.last,
+            best=best,
+            metric=metric,
+            mode=own.mode if self.mode is None else self.mode.value,
+            every_steps=own.every_steps if self.every_steps is None else self.every_steps or None,
+        )
 
 
 class CarriedOut(TyperCommand):
@@ -147,18 +159,16 @@ def _tell_pin(store: Store, checkpoint: CheckpointId, *, pinned: bool, changed: 
     output.tell(facts, as_json, lambda told, console: console.print(text))
 
 
-def _metric_at(store: Store, inventory: Inventory, metric: str | None) -> Callable[[int], float | None]:
-    """Look metrics up in the history that the newest sound checkpoint holds. Raises: UsageError, CheckpointError."""
-    if metric is None or not inventory.opened:
-        return lambda step: None
-    sound = [opened for checkpoint, opened in inventory.opened.items() if checkpoint not in inventory.problems]
-    newest = (sound or [*inventory.opened.values()])[-1]
-    blob = newest.ranks[0].blobs.get(names.METRICS)
-    text = read_blob(store, wiring.xxh3, newest.id.folder + names.METRICS, blob) if blob else b""
-    reported = text.decode().partition("\n")[0].split(",")[1:]
-    if metric not in reported:
-        raise UsageError(f"no metric {metric!r} was reported; there are: {', '.join(reported) or 'none'}")
-    return metric_at(text, metric)
+def _metric_at(store: Store, inventory: Inventory, keep: Keep, *, typed: bool) -> Callable[[int], float | None]:
+    """Look metrics up in the history that the newest sound checkpoint holds.
+
+    Raises: UsageError for a typed metric that was never reported; CheckpointError, StoreError.
+    """
+    history = read_history(store, inventory) if keep.best else b""
+    reported = history.decode().partition("\n")[0].split(",")[1:]
+    if typed and inventory.newest_sound and keep.metric not in reported:
+        raise UsageError(f"no metric {keep.metric!r} was reported; there are: {', '.join(reported) or 'none'}")
+    return metric_at(history, keep.metric)
 
 
 def _facts(store: Store, inventory: Inventory, report: PruneReport, dry_run: bool) -> Facts:

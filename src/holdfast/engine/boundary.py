@@ -103,7 +103,7 @@ class Boundary:
         blobs = {names.documents_file(0): capture.documents(progress), names.METRICS: self._history.to_csv()}
         if config:
             blobs[names.CONFIG] = config
-        step = {**about, "parent": self.parent, "metrics": self._history.latest()}
+        step = {**about, "parent": self.parent, "metrics": self._history.at(position.step)}
         try:
             snapshot = self._stager.stage(slot, checkpoint, capture, blobs, step)
         except StoreError as error:

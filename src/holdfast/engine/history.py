@@ -10,6 +10,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, SupportsFloat, runtime_checkable
 
+from ..errors import UsageError
+
+_UNREAD_ROWS = 4096
+"""So many rows are held before their tensors are read, if nothing is saved meanwhile."""
+
 
 @runtime_checkable
 class _Tensor(Protocol):
@@ -18,17 +23,22 @@ class _Tensor(Protocol):
     def detach(self) -> "_Tensor": ...
     def clone(self) -> "_Tensor": ...
     def __float__(self) -> float: ...
+    def numel(self) -> int: ...
 
 
 class History:
-    """Rows of (step, metrics). The last row is open: what is reported before the next step begins still joins it."""
+    """Rows of (step, metrics). The last row is open: what is reported before the next step begins still joins it.
+
+    Tensors are held by value and read when the history is written, so that reporting waits for no device.
+    """
 
     def __init__(self, text: bytes = b"") -> None:
         """Go on from the CSV of a checkpoint."""
         rows = list(csv.reader(io.StringIO(text.decode())))
         self._columns: list[str] = rows[0][1:] if rows else []
-        self._closed: list[list[str]] = rows[1:-1]
-        self._buffer = _csv([["step", *self._columns], *self._closed]) if rows else bytearray()
+        self._written: list[list[str]] = rows[1:-1]
+        self._buffer = _csv([["step", *self._columns], *self._written]) if rows else bytearray()
+        self._unread: list[tuple[int, dict[str, str | _Tensor]]] = []
         self._step = 0
         self._open: dict[str, str | _Tensor] = {}
         self.revision = 0
@@ -38,7 +48,7 @@ class History:
             self._open = {name: cell for name, cell in zip(self._columns, rows[-1][1:], strict=False) if cell}
 
     def report(self, step: int, metrics: Mapping[str, object]) -> None:
-        """Add metrics to the row of a step, which is the last one or a new one. Raises: ValueError, TypeError."""
+        """Add metrics to the row of a step, which is the last one or a new one. Raises: UsageError."""
         values = {name: _held(name, value) for name, value in metrics.items()}
         if step != self._step:
             self._close()
@@ -48,40 +58,46 @@ class History:
 
     def to_csv(self) -> bytes:
         """Write everything reported so far; waits for tensors that are still being computed."""
-        cells = self._cells()
+        self._read()
+        cells = _cells(self._open)
         self._widen(cells)
         if not self._columns:
             return b""
-        return bytes(self._buffer + _csv([self._row(cells)] if cells else []))
+        return bytes(self._buffer + _csv([self._row(self._step, cells)] if cells else []))
 
-    def latest(self) -> dict[str, float]:
-        """Return the newest finite value of each metric in the last row."""
-        cells = {name: float(cell) for name, cell in self._cells().items()}
-        return {name: value for name, value in cells.items() if math.isfinite(value)}
+    def at(self, step: int) -> dict[str, float]:
+        """Return the finite values that were reported for a step, if it is the newest one; otherwise nothing."""
+        values = {name: float(cell) for name, cell in _cells(self._open).items()} if step == self._step else {}
+        return {name: value for name, value in values.items() if math.isfinite(value)}
 
     def _close(self) -> None:
-        cells = self._cells()
-        if cells:
-            self._widen(cells)
-            self._closed.append(self._row(cells))
-            self._buffer += _csv(self._closed[-1:])
+        if self._open:
+            self._unread.append((self._step, self._open))
         self._open = {}
+        if len(self._unread) >= _UNREAD_ROWS:
+            self._read()
 
-    def _cells(self) -> dict[str, str]:
-        for name, value in self._open.items():
-            if not isinstance(value, str):
-                self._open[name] = repr(float(value))
-        return {name: value for name, value in self._open.items() if isinstance(value, str)}
+    def _read(self) -> None:
+        """Take the values of closed rows over into the text."""
+        fresh = []
+        for step, values in self._unread:
+            cells = _cells(values)
+            self._widen(cells)
+            fresh.append((step, cells))
+        rows = [self._row(step, cells) for step, cells in fresh]
+        self._unread = []
+        self._written += rows
+        self._buffer += _csv(rows)
 
     def _widen(self, cells: Iterable[str]) -> None:
         new = [name for name in cells if name not in self._columns]
         if new:
             self._columns += new
-            self._closed = [[*row, *[""] * len(new)] for row in self._closed]
-            self._buffer = _csv([["step", *self._columns], *self._closed])
+            self._written = [[*row, *[""] * len(new)] for row in self._written]
+            self._buffer = _csv([["step", *self._columns], *self._written])
 
-    def _row(self, cells: Mapping[str, str]) -> list[str]:
-        return [str(self._step), *(cells.get(name, "") for name in self._columns)]
+    def _row(self, step: int, cells: Mapping[str, str]) -> list[str]:
+        return [str(step), *(cells.get(name, "") for name in self._columns)]
 
 
 def metric_at(text: bytes, metric: str | None) -> Callable[[int], float | None]:
@@ -103,12 +119,21 @@ def metric_at(text: bytes, metric: str | None) -> Callable[[int], float | None]:
 
 def _held(name: str, value: object) -> "str | _Tensor":
     if name == "step":
-        raise ValueError("a metric cannot be called 'step': that is the first column of metrics.csv")
+        raise UsageError("a metric cannot be called 'step': that is the first column of metrics.csv")
     if isinstance(value, _Tensor):
+        if value.numel() != 1:
+            raise UsageError(f"metric {name!r} is a tensor of {value.numel()} elements; report one with one element")
         return value.detach().clone()
     if not isinstance(value, SupportsFloat):
-        raise TypeError(f"metric {name!r} is a {type(value).__name__}; report a number or a tensor of one element")
+        raise UsageError(f"metric {name!r} is a {type(value).__name__}; report a number or a tensor of one element")
     return repr(float(value))
+
+
+def _cells(values: dict[str, "str | _Tensor"]) -> dict[str, str]:
+    """Read every value, once; this is what may wait for a device."""
+    cells = {name: value if isinstance(value, str) else repr(float(value)) for name, value in values.items()}
+    values.update(cells)
+    return cells
 
 
 def _csv(rows: Iterable[list[str]]) -> bytearray:

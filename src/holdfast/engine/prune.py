@@ -44,17 +44,19 @@ class Rules:
     writing_from: int = 0
     """Attempts from this number on may be writing at this moment; their unfinished saves are left alone. 0: none."""
     dry_run: bool = False
+    deep: bool = False
+    """Read every byte of the two newest survivors before anything goes, not only manifests, lengths and headers."""
 
 
 def prune(store: Store, digest: Digest, rules: Rules) -> PruneReport:
     """Apply retention and tidy up. Raises: StoreError; a later prune takes up where this one stopped."""
     listed = store.list(names.CHECKPOINTS)
     existing = committed(store)
-    retention = judge(rules.keep, _candidates(store, digest, existing, rules))
+    retention = weigh(store, digest, existing, rules)
     kept = [checkpoint for checkpoint, _ in retention.kept]
     referenced, unreadable = _referenced(store, digest, kept)
     leftovers = tuple(name for name in listed if _is_leftover(name, existing, referenced, rules.writing_from))
-    held_back = _doubt(store, digest, kept, set(rules.refused), retention) or unreadable
+    held_back = _doubt(store, digest, rules, retention) or unreadable
     deleted = 0
     if not rules.dry_run and not held_back:
         for name in _doomed(listed, retention.let_go, referenced):
@@ -64,6 +66,11 @@ def prune(store: Store, digest: Digest, rules: Rules) -> PruneReport:
             store.delete(name)
             deleted += 1
     return PruneReport(retention=retention, leftovers=leftovers, deleted=deleted, held_back=held_back)
+
+
+def weigh(store: Store, digest: Digest, existing: Iterable[CheckpointId], rules: Rules) -> Retention:
+    """Tell what stays by the rules and why, and what goes; nothing is changed. Raises: StoreError."""
+    return judge(rules.keep, _candidates(store, digest, existing, rules))
 
 
 def discard(store: Store, checkpoint: CheckpointId) -> None:
@@ -128,15 +135,13 @@ def _referenced(store: Store, digest: Digest, kept: Iterable[CheckpointId]) -> t
     return objects, ""
 
 
-def _doubt(
-    store: Store, digest: Digest, kept: list[CheckpointId], refused: set[CheckpointId], retention: Retention
-) -> str:
+def _doubt(store: Store, digest: Digest, rules: Rules, retention: Retention) -> str:
     """Why the floor of two is in doubt; empty when the two newest survivors stand, or nothing would go."""
     if not retention.let_go:
         return ""
-    for checkpoint in [c for c in kept if c not in refused][-2:]:
+    for checkpoint in [c for c, _ in retention.kept if c not in rules.refused][-2:]:
         try:
-            for _ in verify(store, digest, open_checkpoint(store, digest, checkpoint), deep=False):
+            for _ in verify(store, digest, open_checkpoint(store, digest, checkpoint), deep=rules.deep):
                 pass
         except (CheckpointError, NewerFormat, StoreError) as error:
             return f"{checkpoint} does not verify ({error})"

@@ -4,6 +4,7 @@ A process is known by boot, process-id namespace, process id and start time toge
 reused, and means something else in another container or after a reboot.
 """
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -47,15 +48,21 @@ class KeeperProcess:
     def __init__(self, sock: socket.socket) -> None:
         """Start `python -m holdfast.keeper` on its end of the socket."""
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the keeper
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.keeper", str(sock.fileno()), str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=self._stderr,
-            stderr=self._stderr,
-            pass_fds=[sock.fileno()],
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+        # Above the standard streams: where those are closed, the socket may have got one of their numbers.
+        fd = fcntl.fcntl(sock.fileno(), fcntl.F_DUPFD, 3)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.keeper", str(fd), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                pass_fds=[fd],
+                start_new_session=True,
+                # The keeper finds what the trainer finds, and nothing in the folder that it happens to start in.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
+            )
+        finally:
+            os.close(fd)
 
     @property
     def pid(self) -> int:

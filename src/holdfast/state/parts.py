@@ -1,7 +1,7 @@
 """One adapter per kind of thing that can stand in `state`: how it is taken apart, and put back."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,7 +9,8 @@ import torch
 import torch.utils.data
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import UnknownState
+from ..errors import UnknownState, UsageError
+from ..spec import encoding
 from .feed import Feed, feed_for
 
 _COMPILED = "_orig_mod."
@@ -192,7 +193,11 @@ class TensorPart:
 
 
 class PlainPart:
-    """A dict, list, set, deque or bytearray of plain data, tensors and arrays: its contents are replaced."""
+    """A dict, list, set, deque or bytearray of plain data, tensors and arrays.
+
+    Its contents are replaced; a tensor or parameter that stands at the same place with the same shape is filled, so
+    that an optimizer that holds it goes on holding the right one.
+    """
 
     def __init__(self, value: Any) -> None:
         self.kind = type(value).__name__
@@ -203,8 +208,15 @@ class PlainPart:
         return self._value
 
     def places(self) -> dict[str, torch.Tensor]:
-        """None: contents are replaced as a whole."""
-        return {}
+        """The tensors that stand in it now."""
+        found: dict[str, torch.Tensor] = {}
+
+        def remember(path: str, value: object) -> None:
+            if isinstance(value, torch.Tensor):
+                found[path] = value
+
+        encoding.pack(self._value, "", remember)
+        return found
 
     def put_back(self, tree: Any) -> None:
         """Replace the contents, keeping the container that the user's code holds."""
@@ -237,14 +249,25 @@ def parts_of(path: str, value: Any) -> dict[str, Part]:
         return {path: TensorPart(value)}
     if isinstance(value, dict | list | tuple) and _holds_stateful(value):
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {name: part for key, item in items for name, part in parts_of(f"{path}.{key}", item).items()}
+        return join(parts_of(f"{path}.{key}", item) for key, item in items)
     if isinstance(value, dict | set | list | deque | bytearray):
         return {path: PlainPart(value)}
     raise UnknownState(
-        path,
+        f"state[{path}]",
         type(value).__name__,
         "give it state_dict() and load_state_dict(), or put plain values into a dict, where they can be put back",
     )
+
+
+def join(several: Iterable[Mapping[str, Part]]) -> dict[str, Part]:
+    """Put parts together. Raises: UsageError when two would have the same name."""
+    joined: dict[str, Part] = {}
+    for parts in several:
+        for name, part in parts.items():
+            if name in joined:
+                raise UsageError(f"two parts of the state would both be called {name!r}; rename one of them")
+            joined[name] = part
+    return joined
 
 
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:

@@ -8,8 +8,8 @@ import torch
 from ..errors import StateMismatch, UsageError
 from ..spec import encoding
 from ..spec.leaves import Leaf
-from .parts import ModulePart, Part, TensorPart
-from .tensors import empty, is_plain_memory, memory_of, unpacker
+from .parts import ModulePart, Part, PlainPart, TensorPart
+from .tensors import empty, fits, is_plain_memory, memory_of, unpacker
 
 
 class Stored:
@@ -27,6 +27,8 @@ class Stored:
         """List every disagreement with the run's own part: kind, tensors missing, extra, or of another shape."""
         if self.kind != part.kind:
             return [f"{self.name!r} is a {self.kind} in the checkpoint, a {part.kind} in the run"]
+        if isinstance(part, PlainPart):
+            return []  # its contents are replaced, whatever they are
         mine = {leaf.name: leaf for leaf in own_leaves}
         problems = [
             f"{self.name}/{name} is {_show(self._leaves[name])} in the checkpoint, {_show(mine[name])} in the run"
@@ -63,6 +65,8 @@ class Plan:
     def target(self, part: str, leaf: Leaf) -> "LeafTarget":
         """The place for one leaf."""
         place = self._places[part].get(leaf.name)
+        if place is not None and not fits(place, leaf):
+            place = None
         return LeafTarget(self._stored[part].give_memory(leaf, place), place)
 
     def load(self) -> None:

@@ -104,6 +104,11 @@ def empty(leaf: Leaf) -> torch.Tensor:
     return torch.empty(leaf.shape, dtype=_TORCH_DTYPE[leaf.dtype])
 
 
+def fits(tensor: torch.Tensor, leaf: Leaf) -> bool:
+    """Tell whether a tensor has a leaf's dtype and shape."""
+    return _DTYPE_NAME.get(tensor.dtype) == leaf.dtype and tuple(tensor.shape) == leaf.shape
+
+
 def memory_of(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous host tensor, writable."""
     return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())

@@ -13,7 +13,7 @@ from ..spec.leaves import Leaf
 from ..spec.ports import RestorePlan
 from . import rng
 from .feed import Feed
-from .parts import FeedPart, ModulePart, Part, StatefulPart, parts_of
+from .parts import FeedPart, ModulePart, StatefulPart, join, parts_of
 from .restoring import Plan, Stored, put_back
 from .tensors import Array, Collector, copy_to
 
@@ -29,15 +29,16 @@ class TrainingState:
     def __init__(self, state: Mapping[str, Any], *, allow_pickle: bool = False) -> None:
         """Find an adapter for each thing. Raises: UnknownState, UsageError for a name that cannot be a file's."""
         self._allow_pickle = allow_pickle
-        self._parts: dict[str, Part] = {}
+        if not isinstance(state, Mapping):
+            raise UsageError(f"state is a {type(state).__name__}; give a dict of names to what training changes")
         self._late: dict[str, Stored] = {}
-        for name, value in state.items():
+        self._parts = join(parts_of(str(name), value) for name, value in state.items())
+        for name in (*state, *self._parts):
             if not isinstance(name, str) or not _NAME.match(name) or name in _RESERVED:
                 raise UsageError(
                     f"state has a part called {name!r}: use letters, digits, '_', '-' and '.', "
                     f"and none of {', '.join(_RESERVED)}"
                 )
-            self._parts.update(parts_of(name, value))
         self._steps = 0
         self.before_step(self._count_step)
         self.with_gradients = False
@@ -62,7 +63,10 @@ class TrainingState:
             if isinstance(part, FeedPart) and part.source is source:
                 return part.feed
         if LOADER in self._parts:
-            raise UsageError("a second loader must stand in state, under a name of its own, to be resumed")
+            raise UsageError(
+                "run.batches is given another loader than before: give it the same object each time, or, for a second "
+                f"one, put both into state under names of their own (not {LOADER!r})"
+            )
         part = FeedPart(source)
         stored = self._late.pop(LOADER, None)
         if stored is not None:
@@ -215,5 +219,7 @@ def _pack(name: str, tree: Any, collector: Collector) -> Any:
         value = error.value
         kind = f"{value.layout} {value.dtype} tensor" if isinstance(value, torch.Tensor) else type(value).__name__
         raise UnknownState(
-            path, kind, "keep it out of the state, store it as plain data, or set Settings(allow_pickle=True)"
+            f"state[{path}]",
+            kind,
+            "keep it out of the state, store it as plain data, or set Settings(allow_pickle=True)",
         ) from error

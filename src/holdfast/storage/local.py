@@ -258,7 +258,8 @@ class LocalStore:
             if kind is NotFound:
                 kind = missing
             if isinstance(error, NotADirectoryError) and self._root_is_no_directory():
-                reason, kind = f"{self._root} is not a folder; give the path of a folder, or a new one", Unavailable
+                # Nothing that trying again would mend.
+                reason, kind = f"{self._root} is not a folder; give the path of a folder, or a new one", AccessDenied
             raise kind(name, f"could not {attempt}: {reason}; {_REMEDY[kind]}") from error
 
     def _root_is_no_directory(self) -> bool:
