@@ -33,6 +33,8 @@ from holdfast.testing.clock import ToldClock
 from holdfast.testing.disk import Crash, LossyDisk, Survival
 from tests.stand_ins import AtOnce, PlainState, Rank
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path("/data/runs/digits")
 STEPS = (10, 20, 30, 40)
 NEXT = 50

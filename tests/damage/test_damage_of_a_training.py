@@ -24,6 +24,8 @@ from holdfast.state.training import TrainingState
 from holdfast.storage.digest import xxh3
 from holdfast.storage.local import LocalStore
 
+pytestmark = pytest.mark.slow
+
 EPOCHS, STEPS_PER_EPOCH = 3, 3
 CONFIG = {"lr": 0.05}
 

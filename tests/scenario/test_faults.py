@@ -153,7 +153,7 @@ def test_ctrl_c_ends_a_training_whose_last_save_is_kept(zygote: Zygote, tmp_path
     """The keeper, in a session of its own, does not hear the interrupt, finishes the save and ends."""
     store = Sight(tmp_path / "run")
     alone = zygote.run(TRAIN, tmp_path / "alone")
-    process = zygote.start(TRAIN, store.path, "--pace", "0.01")
+    process = zygote.start(TRAIN, store.path, "--pace", "0.05")
     assert process.until(store.unfinished)
     os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group, loader workers too
     assert zygote.finish(process) not in (0, DO_NOT_RETRY)

@@ -9,6 +9,8 @@ from torch.utils.data import TensorDataset
 
 import holdfast
 
+pytestmark = pytest.mark.slow
+
 
 def training(folder: Path) -> tuple[holdfast.Run, holdfast.DataLoader]:
     """Build a run over ten batches per epoch."""

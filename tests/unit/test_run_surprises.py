@@ -13,6 +13,8 @@ from holdfast.engine.checkpoint import committed
 from holdfast.errors import UnknownState, UsageError
 from holdfast.storage.local import LocalStore
 
+pytestmark = pytest.mark.slow
+
 
 def numbers(count: int = 20, **options: Any) -> holdfast.DataLoader:
     """A loader of numbers, two at a time."""

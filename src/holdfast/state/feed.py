@@ -102,7 +102,7 @@ def feed_for(source: Any) -> Feed:
 def _remedy(source: Any) -> str:
     if over_iterable(source):
         return "use torchdata's StatefulDataLoader, and give the dataset state_dict and load_state_dict"
-    return "use holdfast.DataLoader, which takes torch's arguments and can be brought back exactly"
+    return "use holdfast.DataLoader, which takes torch's arguments by name and can be brought back exactly"
 
 
 class KeyedFeed:
