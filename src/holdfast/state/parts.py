@@ -86,7 +86,7 @@ class ModulePart:
 
 
 class StatefulPart:
-    """Anything with state_dict and load_state_dict: optimizers, schedulers, scalers, loaders, the user's own."""
+    """Anything with state_dict and load_state_dict: schedulers, scalers, the user's own."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
@@ -97,16 +97,8 @@ class StatefulPart:
         return self.owner.state_dict()
 
     def places(self) -> dict[str, torch.Tensor]:
-        """The moments that a torch optimizer has already, so that no memory is needed twice; others take any tensor."""
-        if not isinstance(self.owner, torch.optim.Optimizer):
-            return {}
-        state: dict[int, dict[str, Any]] = self.owner.state_dict()["state"]
-        return {
-            f"state.{number}.{name}": value
-            for number, moments in state.items()
-            for name, value in moments.items()
-            if isinstance(value, torch.Tensor)
-        }
+        """None: the object takes any tensor."""
+        return {}
 
     def put_back(self, tree: Any) -> None:
         """Have the object load it."""
@@ -115,6 +107,16 @@ class StatefulPart:
 
 class OptimizerPart(StatefulPart):
     """A torch optimizer, whose state comes back in the dtypes it had."""
+
+    def places(self) -> dict[str, torch.Tensor]:
+        """The moments that it has already, so that no memory is needed twice."""
+        state: dict[int, dict[str, Any]] = self.owner.state_dict()["state"]
+        return {
+            f"state.{number}.{name}": value
+            for number, moments in state.items()
+            for name, value in moments.items()
+            if isinstance(value, torch.Tensor)
+        }
 
     def put_back(self, tree: Any) -> None:
         """Have it load its state, then put back what torch rounded to a parameter's dtype on the way."""
