@@ -215,6 +215,7 @@ def _serve(sock: socket.socket) -> dict[str, Any]:
             if not pid:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where tests run in the background
                 for fd in (wake, wake_writer):
                     os.close(fd)
                 sock.close()
