@@ -140,6 +140,7 @@ class Run:
         Raises: StateMismatch, UsageError, UnknownState, Superseded, KeeperFailed.
         """
         _check_counts(epochs=epochs, steps=steps, accumulate=accumulate)
+        self._check_open()
         self._leave_batch()  # an earlier loop may have been left in the middle
         self._accumulate = accumulate
         self._feed = feed = _loudly(lambda: self._state.feed(loader))
@@ -163,6 +164,9 @@ class Run:
 
     def boundary(self) -> None:
         """Mark the end of an optimizer step, in loops that do not use `batches`. Raises: Superseded, KeeperFailed."""
+        self._check_open()
+        if self._in_batch:
+            raise UsageError("run.batches makes the boundaries of its batches itself; leave run.boundary() out")
         self._pass(dataclasses.replace(self._position, step=self._position.step + 1, micro=0))
 
     def report(self, **metrics: Any) -> None:
@@ -177,6 +181,10 @@ class Run:
     def save(self) -> None:
         """Save at the next boundary, whatever the cadence says."""
         self._asked = "asked for by hand"
+
+    def _check_open(self) -> None:
+        if not self._attempt:
+            raise UsageError("the run is not open; train inside its block: with holdfast.Run(...) as run:")
 
     def _open(self) -> Self:
         try:

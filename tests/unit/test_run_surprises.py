@@ -137,3 +137,27 @@ def test_a_resume_that_is_not_as_hoped_is_a_warning(tmp_path: Path, caplog: pyte
         with caplog.at_level(logging.WARNING, "holdfast"), holdfast.Run(tmp_path, state={"w": [1]}) as run:
             run.boundary()
     assert "resumed from 0000000001-a000001 (step 1): full state, because no loader is known" in caplog.text
+
+
+def test_a_run_that_is_not_open_says_how_to_open_it(tmp_path: Path) -> None:
+    """Training outside the block would never be saved."""
+    run = holdfast.Run(tmp_path / "run", state={"w": [1]})
+    with pytest.raises(UsageError, match=r"with holdfast\.Run"):
+        run.boundary()
+    with pytest.raises(UsageError, match=r"with holdfast\.Run"):
+        next(run.batches(numbers(), epochs=1))
+
+
+def test_a_boundary_inside_batches_is_refused(tmp_path: Path) -> None:
+    """It would count every step twice."""
+    loader = numbers()
+    with holdfast.Run(tmp_path, state={"data": loader}) as run:
+        for _ in run.batches(loader, steps=1):
+            with pytest.raises(UsageError, match=r"leave run\.boundary"):
+                run.boundary()
+
+
+def test_a_state_that_is_no_dict_is_refused(tmp_path: Path) -> None:
+    """With what to give instead."""
+    with pytest.raises(UsageError, match="state is a list; give a dict"):
+        holdfast.Run(tmp_path, state=[torch.nn.Linear(1, 1)])  # type: ignore[arg-type]
